@@ -1,0 +1,3 @@
+module github.com/tollgate-dev/tollgate/migrations
+
+go 1.26

@@ -1,0 +1,3 @@
+module github.com/tollgate-dev/tollgate/schemas
+
+go 1.26

@@ -1,0 +1,3 @@
+module github.com/tollgate-dev/tollgate/services/consumer
+
+go 1.26

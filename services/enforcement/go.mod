@@ -1,0 +1,3 @@
+module github.com/tollgate-dev/tollgate/services/enforcement
+
+go 1.26

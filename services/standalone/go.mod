@@ -1,0 +1,3 @@
+module github.com/tollgate-dev/tollgate/services/standalone
+
+go 1.26

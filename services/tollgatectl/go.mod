@@ -1,0 +1,3 @@
+module github.com/tollgate-dev/tollgate/services/tollgatectl
+
+go 1.26
