@@ -19,8 +19,15 @@ type Child struct {
 }
 
 // Start starts cmd so that it gets onParentDeath when the calling process dies (Linux only), and waits for it in the
-// background.
+// background. The child gets a process group of its own: Ctrl-C reaches the parent alone, which then stops its children in
+// order.
 func Start(cmd *exec.Cmd, onParentDeath syscall.Signal) (*Child, error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	if !cmd.SysProcAttr.Setsid {
+		cmd.SysProcAttr.Setpgid = true
+	}
 	signalOnParentDeath(cmd, onParentDeath)
 	c := &Child{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
