@@ -188,6 +188,9 @@ func (m *Memory) at(p place, limits []Limit, now int64) (st *scopeState, lag int
 	} else {
 		st = &scopeState{at: now, buckets: map[limitID]bucket{}, leases: map[reservationKey]int64{}}
 	}
+	if len(limits) == 0 {
+		return st, 0, false
+	}
 	if len(st.buckets) == 0 {
 		st.at = now // an empty state says nothing, not even when
 	}
@@ -303,9 +306,13 @@ func (m *Memory) forget(now int64) {
 		}
 	}
 	for p := range m.scopes {
-		st, _, _ := m.at(p, nil, now)
+		st := m.scopes[p]
+		maps.DeleteFunc(st.buckets, func(id limitID, b bucket) bool {
+			b.drain(id.window, max(0, now-st.at))
+			return b.consumed == 0
+		})
 		maps.DeleteFunc(st.leases, func(_ reservationKey, until int64) bool { return until <= now })
-		if m.keep(p, st); len(st.buckets) == 0 && len(st.leases) == 0 {
+		if len(st.buckets) == 0 && len(st.leases) == 0 {
 			delete(m.scopes, p)
 		}
 	}
