@@ -1,0 +1,224 @@
+package limit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+)
+
+// MaxAmount is the largest capacity, cost or count: 2^53-1, up to which Lua's numbers are exact.
+const MaxAmount int64 = 1<<53 - 1
+
+// MaxWindow is the longest window. Up to it the drain of one window is exact in Lua's numbers: 86,400,000² < 2^53.
+const MaxWindow = 24 * time.Hour
+
+// Counted is what a limit counts.
+type Counted int
+
+// What can be counted. Tokens is input and output together.
+const (
+	Requests Counted = iota
+	Tokens
+	InputTokens
+	OutputTokens
+	countedKinds
+)
+
+// Amounts is how much of each Counted something costs or used.
+type Amounts [countedKinds]int64
+
+// Usage gives the amounts of one request with so many tokens.
+func Usage(input, output int64) Amounts {
+	return Amounts{Requests: 1, Tokens: input + output, InputTokens: input, OutputTokens: output}
+}
+
+// Limit is one bucket: at most Capacity of Counted, drained at Capacity per Window. Capacity 0 is not a limit: leave it out.
+type Limit struct {
+	Counted  Counted
+	Capacity int64
+	Window   time.Duration // whole milliseconds, up to MaxWindow
+}
+
+// Reasons for a refusal that no Limit names.
+const (
+	ReasonConcurrent      = "concurrent"
+	ReasonRequestTooLarge = "request_too_large"
+)
+
+var shortNames = [countedKinds]string{"r", "t", "it", "ot"}
+var longNames = [countedKinds]string{"requests", "tokens", "input_tokens", "output_tokens"}
+
+func windowName(w time.Duration) (short, long string) {
+	switch w {
+	case time.Minute:
+		return "pm", "1m"
+	case time.Hour:
+		return "ph", "1h"
+	case 24 * time.Hour:
+		return "pd", "1d"
+	}
+	s := fmt.Sprintf("%dms", w.Milliseconds())
+	return "p" + s, s
+}
+
+// Name is the reason code of a refusal by this limit: rpm, tpm, tpd, rpd, itpm, otpm …
+func (l Limit) Name() string {
+	short, _ := windowName(l.Window)
+	return shortNames[l.Counted] + short
+}
+
+// Dimension is the limit's name in answers: requests, tokens_1m, tokens_1d, requests_1d, input_tokens_1m …
+func (l Limit) Dimension() string {
+	if l.Counted == Requests && l.Window == time.Minute {
+		return "requests"
+	}
+	_, long := windowName(l.Window)
+	return longNames[l.Counted] + "_" + long
+}
+
+// ScopeKind is a place where limits apply.
+type ScopeKind string
+
+// The kinds of scope of DESIGN §2.
+const (
+	ScopeKey   ScopeKind = "key"
+	ScopeUser  ScopeKind = "user"
+	ScopeModel ScopeKind = "model"
+	ScopeOrg   ScopeKind = "org"
+)
+
+// Scope is a key and a list of limits. Name is unique among all scopes ("user:u1", "org:o1"). Slots is how many reservations may be
+// open in it at once; 0 is unlimited.
+type Scope struct {
+	Kind   ScopeKind
+	Name   string
+	Limits []Limit
+	Slots  int64
+}
+
+// Fence refuses a decision made with an old quota: it passes only while no newer version of what Name names was published.
+type Fence struct {
+	Name    string // "user:u1", "tier:plus"
+	Version int64
+}
+
+// StaleError says that a decision was asked for with an old version. Nothing was consumed: reload what Name names, then try again.
+type StaleError struct {
+	Name      string
+	Published int64
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("%s was changed: version %d is published", e.Name, e.Published)
+}
+
+// CheckRequest asks for one reservation in all of its scopes at once.
+type CheckRequest struct {
+	Shard     int // subject.Shard of the payer: the scopes' keys all lie there
+	Subject   subject.Subject
+	RequestID uuid.UUID
+	Scopes    []Scope
+	Cost      Amounts
+	Lease     time.Duration // of the slot and the reservation; DefaultLease if 0
+	DryRun    bool          // answer, change nothing
+	Fences    []Fence
+	Meta      string // kept with the reservation for whoever ends it; opaque here
+}
+
+// DefaultLease is how long a caller may be silent before its slot returns by itself.
+const DefaultLease = 600 * time.Second
+
+// DefaultTombstone is how long a settled reservation is remembered.
+const DefaultTombstone = 10 * time.Minute
+
+// SlotHint is the wait that a refusal for want of a slot advises.
+const SlotHint = time.Second
+
+// Decision is the answer to a check. A refusal is a Decision too, and changed no counter.
+type Decision struct {
+	Allowed    bool
+	Repeated   bool          // the request id was granted before: the same answer, nothing charged again
+	Reason     string        // of a refusal: a Limit's Name, ReasonConcurrent or ReasonRequestTooLarge
+	Scope      ScopeKind     // which scope refused
+	RetryAfter time.Duration // exact, whole milliseconds; 0 when allowed or when no wait helps
+	At         time.Time     // the limiter's clock when it decided
+	LeaseUntil time.Time
+	Scopes     []ScopeState // in the request's order, after the decision
+}
+
+// ScopeState is what is left in a scope.
+type ScopeState struct {
+	Kind   ScopeKind
+	Name   string
+	Limits []LimitState // in the scope's order
+	Slots  int64        // capacity, 0: unlimited
+	InUse  int64        // open reservations
+}
+
+// LimitState is one bucket's state. Remaining is floored and never negative. ResetAt is when the bucket is full again.
+type LimitState struct {
+	Limit
+	Remaining int64
+	ResetAt   time.Time
+}
+
+// SettleRequest ends a reservation with what was used. Scopes must be those that the subject has now; what was reserved in the
+// check is known to the limiter.
+type SettleRequest struct {
+	Shard     int
+	Subject   subject.Subject
+	RequestID uuid.UUID
+	Scopes    []Scope
+	Actual    Amounts
+	Meta      string // replaces the reservation's; given back to a repeat
+}
+
+// SettleStatus tells what a settle met.
+type SettleStatus string
+
+// A settle meets an open reservation, one that has ended (nothing is changed), or none (debited in full).
+const (
+	Settled        SettleStatus = "settled"
+	AlreadySettled SettleStatus = "already_settled"
+	Unknown        SettleStatus = "unknown"
+)
+
+// Settlement is the answer to a settle.
+type Settlement struct {
+	Status    SettleStatus
+	At        time.Time // the limiter's clock now
+	CheckedAt time.Time // when the reservation was made; zero if Unknown
+	Reserved  Amounts
+	CheckMeta string // the Meta of the check; "" once Emitted or if Unknown
+	Meta      string // the Meta of the settle that counted: the request's own, or the first one's if AlreadySettled
+	Emitted   bool   // MarkEmitted was called: its event is durable
+}
+
+// StatusRequest reads scopes without changing them.
+type StatusRequest struct {
+	Shard  int
+	Scopes []Scope
+}
+
+// Status is what is left now.
+type Status struct {
+	At     time.Time
+	Scopes []ScopeState
+}
+
+// Limiter decides. Both implementations, Memory and redisbucket, pass the same conformance suite (limittest) and give the same
+// answers to the same sequence of calls.
+//
+// Errors are failures, never denials: *StaleError, or the store could not be asked. After an error of Check the caller doesn't know
+// whether the reservation was made; checking again with the same RequestID is safe.
+type Limiter interface {
+	Check(ctx context.Context, r CheckRequest) (Decision, error)
+	Settle(ctx context.Context, r SettleRequest) (Settlement, error)
+	// MarkEmitted notes that the event of a settled reservation is durable, so that a repeated settle needn't emit it again.
+	MarkEmitted(ctx context.Context, shard int, s subject.Subject, requestID uuid.UUID) error
+	Status(ctx context.Context, r StatusRequest) (Status, error)
+}

@@ -1,0 +1,39 @@
+// Package redisfence carries a quota change from the quota service to the very next decision. A change leaves its version in Redis,
+// where the check's script reads it and refuses a decision made with an older one, and is announced on a channel so that caches
+// drop the entry before they are refused. The channel may lose messages; the version may not.
+package redisfence
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+)
+
+// Channel is the Redis pub/sub channel of DESIGN §3.
+const Channel = "quota_invalidation"
+
+// CacheTTL is how long an enforcement instance may hold a quota. TTL is how long a version stays in Redis: twice that, so that it
+// outlives every copy of the older quota.
+const (
+	CacheTTL = 60 * time.Second
+	TTL      = 2 * CacheTTL
+)
+
+// Change is the message on the channel, as JSON. Name is "user:u1", "api_key:k1", "org:o1" or "tier:plus".
+type Change struct {
+	Name    string `json:"name"`
+	Version int64  `json:"version"`
+}
+
+// TierName is the fence name of a tier.
+func TierName(tier string) string { return "tier:" + tier }
+
+// Key is the Redis key that holds the published version of name, in one shard. A subject's version is left in the shards of its
+// old and its new org; a tier's in all of them.
+func Key(shard int, name string) string {
+	return "tg:" + subject.Tag(shard) + ":v:" + name
+}
+
+// Value is the text of a version under Key.
+func Value(version int64) string { return strconv.FormatInt(version, 10) }

@@ -1,0 +1,143 @@
+// Package strictjson decodes request bodies without forgiveness: unknown fields, repeated fields, nulls, wrong types, fractions,
+// a wrong case and trailing data are all errors that name the field. encoding/json lets several of these pass, and a quota that
+// silently kept its old value, or a token count that silently became 0, is a billing fault.
+package strictjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/tollgate-dev/tollgate/pkg/problem"
+)
+
+// MaxBody is the largest request body in bytes (DESIGN §4).
+const MaxBody = 1 << 20
+
+// Read decodes the body of r into the struct that dst points to. Errors are *problem.Problem: 413 for a body over MaxBody, 415 for
+// another media type, 400 with every wrong field otherwise.
+func Read(r *http.Request, dst any) error {
+	if ct := r.Header.Get("Content-Type"); ct != "" {
+		if mt, _, err := mime.ParseMediaType(ct); err != nil || mt != "application/json" {
+			return problem.New(http.StatusUnsupportedMediaType, problem.CodeUnsupportedMedia, "Send the body as application/json.")
+		}
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, MaxBody+1))
+	if err != nil {
+		return problem.New(http.StatusBadRequest, problem.CodeMalformedJSON, "The body could not be read.").Because(err)
+	}
+	if len(body) > MaxBody {
+		return problem.New(http.StatusRequestEntityTooLarge, problem.CodeBodyTooLarge, fmt.Sprintf("The body is over %d bytes.", MaxBody))
+	}
+	return Decode(body, dst)
+}
+
+// Decode is Read for bytes. dst points to a struct; its exported fields' json tags are the only names allowed.
+func Decode(body []byte, dst any) error {
+	raw, fields, err := object(body)
+	if err != nil {
+		return malformed(err)
+	}
+	v := reflect.ValueOf(dst).Elem()
+	known := map[string]int{}
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			known[name] = i
+		}
+	}
+	var wrong []problem.FieldError
+	seen := map[string]bool{}
+	for _, name := range fields {
+		i, ok := known[name]
+		switch {
+		case !ok:
+			wrong = append(wrong, problem.FieldError{Field: name, Detail: "is not a known field"})
+		case seen[name]:
+			wrong = append(wrong, problem.FieldError{Field: name, Detail: "is given twice"})
+		case bytes.Equal(raw[name], []byte("null")):
+			wrong = append(wrong, problem.FieldError{Field: name, Detail: "must not be null; leave the field out instead"})
+		default:
+			if err := json.Unmarshal(raw[name], v.Field(i).Addr().Interface()); err != nil {
+				wrong = append(wrong, problem.FieldError{Field: name, Detail: typeError(err, v.Field(i).Type())})
+			}
+		}
+		seen[name] = true
+	}
+	if len(wrong) > 0 {
+		return problem.Invalid(wrong...)
+	}
+	return nil
+}
+
+// object splits a JSON object into its members, keeping their order and repeats.
+func object(body []byte) (map[string]json.RawMessage, []string, error) {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	tok, err := dec.Token()
+	if err != nil {
+		return nil, nil, err
+	}
+	if tok != json.Delim('{') {
+		return nil, nil, errors.New("the body must be a JSON object")
+	}
+	raw, names := map[string]json.RawMessage{}, []string{}
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return nil, nil, err
+		}
+		name, _ := tok.(string) // a decoder gives only strings here
+		var m json.RawMessage
+		if err := dec.Decode(&m); err != nil {
+			return nil, nil, fmt.Errorf("field %q: %w", name, err)
+		}
+		if _, twice := raw[name]; !twice {
+			raw[name] = m
+		}
+		names = append(names, name)
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, nil, errors.New("there is data after the JSON object")
+	}
+	return raw, names, nil
+}
+
+func malformed(err error) error {
+	detail := "The body is not valid JSON."
+	switch {
+	case errors.Is(err, io.EOF):
+		detail = "The body is empty; a JSON object is wanted."
+	case strings.HasPrefix(err.Error(), "the ") || strings.HasPrefix(err.Error(), "there "):
+		detail = strings.ToUpper(err.Error()[:1]) + err.Error()[1:] + "."
+	}
+	return problem.New(http.StatusBadRequest, problem.CodeMalformedJSON, detail).Because(err)
+}
+
+func typeError(err error, want reflect.Type) string {
+	for want.Kind() == reflect.Pointer {
+		want = want.Elem()
+	}
+	name := map[reflect.Kind]string{reflect.Int64: "a whole number", reflect.Int: "a whole number", reflect.String: "a string",
+		reflect.Bool: "true or false", reflect.Slice: "a list", reflect.Struct: "an object"}[want.Kind()]
+	var te *json.UnmarshalTypeError
+	if errors.As(err, &te) {
+		got := te.Value
+		if name == "a whole number" && strings.HasPrefix(got, "number ") {
+			return fmt.Sprintf("must be a whole number that fits 64 bits, is %s", strings.TrimPrefix(got, "number "))
+		}
+		if te.Field != "" || want.Kind() == reflect.Slice {
+			return fmt.Sprintf("holds a %s where another type is wanted", got)
+		}
+		return fmt.Sprintf("must be %s, is a %s", name, got)
+	}
+	return err.Error()
+}

@@ -1,0 +1,84 @@
+package strictjson
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/tollgate-dev/tollgate/pkg/problem"
+)
+
+type body struct {
+	UserID string   `json:"user_id"`
+	Tokens *int64   `json:"tokens"`
+	Models []string `json:"models"`
+	DryRun bool     `json:"dry_run"`
+}
+
+func TestBadInputNamesItsField(t *testing.T) {
+	for in, field := range map[string]string{
+		`{"tokens": "50"}`:                "tokens",
+		`{"tokens": 1.5}`:                 "tokens",
+		`{"tokens": 1e3}`:                 "tokens",
+		`{"tokens": null}`:                "tokens",
+		`{"tokens": true}`:                "tokens",
+		`{"tokens": [10]}`:                "tokens",
+		`{"tokens": 9223372036854775808}`: "tokens",
+		`{"tokens": 1, "tokens": 2}`:      "tokens",
+		`{"Tokens": 1}`:                   "Tokens",
+		`{"unknown": 1}`:                  "unknown",
+		`{"user_id": 7}`:                  "user_id",
+		`{"models": ["a", 7]}`:            "models",
+		`{"models": "a"}`:                 "models",
+		`{"dry_run": "yes"}`:              "dry_run",
+	} {
+		var p *problem.Problem
+		if err := Decode([]byte(in), &body{}); !errors.As(err, &p) || len(p.Errors) != 1 || p.Errors[0].Field != field {
+			t.Errorf("%s: got %v, want one error for %q", in, err, field)
+		}
+	}
+}
+
+func TestEveryWrongFieldIsNamedAtOnce(t *testing.T) {
+	var p *problem.Problem
+	if err := Decode([]byte(`{"tokens": "a", "dry_run": 1, "x": 2}`), &body{}); !errors.As(err, &p) || len(p.Errors) != 3 {
+		t.Fatalf("got %v, want three field errors", err)
+	}
+}
+
+func TestMalformedBodiesAreRefused(t *testing.T) {
+	for _, in := range []string{"", " ", "null", "[]", "7", `{`, `{"tokens":}`, `{"tokens":1`, `{} {}`, `{"a":1} x`, "\xff"} {
+		var p *problem.Problem
+		if err := Decode([]byte(in), &body{}); !errors.As(err, &p) || p.Code != problem.CodeMalformedJSON {
+			t.Errorf("%q: got %v, want %s", in, err, problem.CodeMalformedJSON)
+		}
+	}
+}
+
+func TestBodyOverTheLimitIs413AndAnotherTypeIs415(t *testing.T) {
+	big := `{"user_id":"` + strings.Repeat("a", MaxBody) + `"}`
+	r, _ := http.NewRequest(http.MethodPost, "/", strings.NewReader(big)) //nolint:noctx // the request is never sent
+	var p *problem.Problem
+	if err := Read(r, &body{}); !errors.As(err, &p) || p.Status != http.StatusRequestEntityTooLarge {
+		t.Errorf("got %v, want 413", err)
+	}
+	r, _ = http.NewRequest(http.MethodPost, "/", strings.NewReader(`{}`)) //nolint:noctx // the request is never sent
+	r.Header.Set("Content-Type", "text/plain")
+	if err := Read(r, &body{}); !errors.As(err, &p) || p.Status != http.StatusUnsupportedMediaType {
+		t.Errorf("got %v, want 415", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{`{}`, `{"tokens":1}`, `{"user_id":"u","models":["a"]}`, `[`, `{"a":{"b":[1,2,{}]}}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var b body
+		var p *problem.Problem
+		if err := Decode(in, &b); err != nil && !errors.As(err, &p) {
+			t.Fatalf("error is not a problem: %v", err)
+		}
+	})
+}

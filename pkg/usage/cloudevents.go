@@ -1,0 +1,111 @@
+package usage
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Topics of DESIGN §6.
+const (
+	Topic             = "usage.records.v1"
+	DeadLetterTopic   = "usage.records.v1.dlq"
+	QuotaTopic        = "quota.changes.v1"
+	Partitions        = 12
+	EventType         = "dev.tollgate.usage.record.v1"
+	QuotaEventType    = "dev.tollgate.quota.changed.v1"
+	SpecVersion       = "1.0"
+	ContentTypeHeader = "content-type"
+	JSON              = "application/json"
+)
+
+// Header is one Kafka header.
+type Header struct{ Key, Value string }
+
+// Message is one Kafka message without its client's types.
+type Message struct {
+	Key     []byte
+	Headers []Header
+	Value   []byte
+}
+
+// Encode checks a record and gives its message. source is the CloudEvents source, "/tollgate/enforcement" say.
+func Encode(r Record, source string) (Message, error) {
+	if err := r.Validate(); err != nil {
+		return Message{}, fmt.Errorf("usage record %s: %w", r.EventID, err)
+	}
+	value, err := json.Marshal(r)
+	if err != nil {
+		return Message{}, fmt.Errorf("usage record %s: %w", r.EventID, err)
+	}
+	return Message{Key: []byte(r.Key()), Value: value, Headers: CloudEventHeaders(r.EventID.String(), EventType, source, r.Subject().String(), r.Timestamp)}, nil
+}
+
+// CloudEventHeaders gives the required attributes of CloudEvents 1.0 in Kafka binary mode.
+func CloudEventHeaders(id, eventType, source, subj string, at Time) []Header {
+	return []Header{
+		{"ce_specversion", SpecVersion}, {"ce_id", id}, {"ce_type", eventType}, {"ce_source", source}, {"ce_subject", subj},
+		{"ce_time", at.String()}, {ContentTypeHeader, JSON},
+	}
+}
+
+// Reasons a message can't be used; each is a value of the DLQ's reason header and of a metric label.
+const (
+	ReasonEmpty         = "empty_value"
+	ReasonNotJSON       = "not_json"
+	ReasonSchemaVersion = "unknown_schema_version"
+	ReasonInvalid       = "invalid_record"
+)
+
+// DecodeError says why a message can't be used. No retry helps it.
+type DecodeError struct {
+	Reason string
+	Err    error
+}
+
+func (e *DecodeError) Error() string { return e.Reason + ": " + e.Err.Error() }
+func (e *DecodeError) Unwrap() error { return e.Err }
+
+// requiredFields must be present in the JSON: an absent one would silently read as "" or 0. The rest of the record has a safe default.
+var requiredFields = []string{"event_id", "schema_version", "user_id", "api_key_id", "org_id", "request_id", "model", "input_tokens",
+	"output_tokens", "timestamp", "was_rate_limited", "outcome"}
+
+// Decode reads a message's value and checks it. Any error is a *DecodeError. Fields that this version doesn't know are passed over:
+// a newer producer may add some within the same schema version.
+func Decode(value []byte) (Record, error) {
+	if len(bytes.TrimSpace(value)) == 0 {
+		return Record{}, &DecodeError{ReasonEmpty, errors.New("the value is empty or a tombstone")}
+	}
+	var present map[string]json.RawMessage
+	if err := json.Unmarshal(value, &present); err != nil || present == nil {
+		if err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+		var te *json.UnmarshalTypeError
+		if errors.As(err, &te) {
+			return Record{}, &DecodeError{ReasonInvalid, errors.New("the value is not a JSON object")}
+		}
+		return Record{}, &DecodeError{ReasonNotJSON, err}
+	}
+	var v struct {
+		SchemaVersion int `json:"schema_version"`
+	}
+	if err := json.Unmarshal(value, &v); err != nil || v.SchemaVersion != SchemaVersion {
+		return Record{}, &DecodeError{ReasonSchemaVersion, fmt.Errorf("schema_version is %s, only %d is known", present["schema_version"], SchemaVersion)}
+	}
+	for _, f := range requiredFields {
+		if raw, ok := present[f]; !ok || bytes.Equal(raw, []byte("null")) {
+			return Record{}, &DecodeError{ReasonInvalid, fmt.Errorf("%s: is missing", f)}
+		}
+	}
+	var r Record
+	if err := json.Unmarshal(value, &r); err != nil {
+		return Record{}, &DecodeError{ReasonInvalid, err}
+	}
+	if err := r.Validate(); err != nil {
+		return Record{}, &DecodeError{ReasonInvalid, err}
+	}
+	return r, nil
+}

@@ -1,0 +1,184 @@
+package usage
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+)
+
+// SchemaVersion is the version of the record's JSON Schema that this code writes.
+const SchemaVersion = 1
+
+// MaxTokens is the largest token count: 2^53-1, up to which JSON numbers are exact everywhere.
+const MaxTokens int64 = 1<<53 - 1
+
+// Outcome tells how a request ended.
+type Outcome string
+
+// The outcomes of DESIGN §6.
+const (
+	Completed  Outcome = "completed"
+	Cancelled  Outcome = "cancelled"  // the client left; what was produced is billed
+	Failed     Outcome = "failed"     // the upstream failed; what was produced is billed
+	Expired    Outcome = "expired"    // the caller died; the reserved tokens stay consumed
+	Rejected   Outcome = "rejected"   // refused before it used anything
+	Adjustment Outcome = "adjustment" // corrects an earlier event
+)
+
+// Reservation tells what the record settled.
+type Reservation string
+
+// The reservations of DESIGN §6. A rejection has none ("").
+const (
+	Held     Reservation = "held"
+	Missing  Reservation = "missing"  // no reservation was known: debited in full
+	Degraded Reservation = "degraded" // granted while Redis was away
+)
+
+// Kind separates the events that one request may leave behind.
+type Kind string
+
+// A request leaves at most one usage event, whatever its outcome, and perhaps a rejection from an earlier try with the same id.
+const (
+	KindUsage     Kind = "usage"
+	KindRejection Kind = "rejection"
+)
+
+// Record is one UsageRecord, field by field as DESIGN §6 lists them. Tokens are counts, LatencyMS milliseconds, Timestamp the
+// moment of the check in UTC with milliseconds.
+type Record struct {
+	EventID           uuid.UUID   `json:"event_id"`
+	SchemaVersion     int         `json:"schema_version"`
+	UserID            string      `json:"user_id"`
+	APIKeyID          string      `json:"api_key_id"`
+	OrgID             string      `json:"org_id"`
+	Tier              string      `json:"tier"`
+	RequestID         uuid.UUID   `json:"request_id"`
+	RequestedModel    string      `json:"requested_model"`
+	Model             string      `json:"model"`
+	InputTokens       int64       `json:"input_tokens"`
+	OutputTokens      int64       `json:"output_tokens"`
+	CachedInputTokens int64       `json:"cached_input_tokens"` // part of InputTokens
+	ReservedTokens    int64       `json:"reserved_tokens"`
+	LatencyMS         int64       `json:"latency_ms"`
+	Timestamp         Time        `json:"timestamp"`
+	WasRateLimited    bool        `json:"was_rate_limited"`
+	Reason            string      `json:"reason"`
+	Scope             string      `json:"scope"` // which scope refused: key, user, model or org; "" if none did
+	Outcome           Outcome     `json:"outcome"`
+	Reservation       Reservation `json:"reservation"`
+	Estimated         bool        `json:"estimated"`
+	Region            string      `json:"region"`
+	Instance          string      `json:"instance"`
+}
+
+// eventNamespace is the UUIDv5 namespace of event ids. Changing it would bill every replayed event twice.
+var eventNamespace = uuid.MustParse("6f0e2f3a-9f0c-5f63-8a53-0d5b2f7c9d11")
+
+// EventID derives the id of the event of one kind that a subject's request leaves. The subject is part of it, so that two
+// callers that pick the same request id are still billed each.
+func EventID(s subject.Subject, requestID uuid.UUID, k Kind) uuid.UUID {
+	return uuid.NewSHA1(eventNamespace, []byte(string(k)+"|"+s.String()+"|"+requestID.String()))
+}
+
+// Subject is who used it: the API key if there was one, else the user.
+func (r Record) Subject() subject.Subject {
+	if r.APIKeyID != "" {
+		return subject.Subject{Kind: subject.APIKey, ID: r.APIKeyID}
+	}
+	return subject.Subject{Kind: subject.User, ID: r.UserID}
+}
+
+// Key is the Kafka key: the org or, without one, the subject. All of one payer's events stay in order in one partition.
+func (r Record) Key() string {
+	if r.OrgID != "" {
+		return "org:" + r.OrgID
+	}
+	return r.Subject().String()
+}
+
+// Validate tells every field that breaks the contract, joined; nil if none does.
+func (r Record) Validate() error {
+	var errs []error
+	bad := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
+	}
+	if r.EventID == uuid.Nil {
+		bad("event_id", "must be a UUID other than nil")
+	}
+	if r.RequestID == uuid.Nil {
+		bad("request_id", "must be a UUID other than nil")
+	}
+	if r.SchemaVersion != SchemaVersion {
+		bad("schema_version", "is %d, only %d is known", r.SchemaVersion, SchemaVersion)
+	}
+	if r.UserID == "" && r.APIKeyID == "" {
+		bad("user_id", "one of user_id and api_key_id must be given")
+	}
+	for _, f := range []struct{ name, id string }{{"user_id", r.UserID}, {"api_key_id", r.APIKeyID}, {"org_id", r.OrgID}, {"tier", r.Tier}} {
+		if f.id != "" {
+			if err := subject.ValidateID(f.id); err != nil {
+				bad(f.name, "%v", err)
+			}
+		}
+	}
+	for _, f := range []struct {
+		name string
+		n    int64
+	}{{"input_tokens", r.InputTokens}, {"output_tokens", r.OutputTokens}, {"cached_input_tokens", r.CachedInputTokens}, {"reserved_tokens", r.ReservedTokens}, {"latency_ms", r.LatencyMS}} {
+		if (f.n < 0 && r.Outcome != Adjustment) || f.n > MaxTokens || f.n < -MaxTokens {
+			bad(f.name, "must be from 0 to %d, is %d", MaxTokens, f.n)
+		}
+	}
+	if r.CachedInputTokens > r.InputTokens && r.Outcome != Adjustment {
+		bad("cached_input_tokens", "is %d, more than the %d input_tokens it is part of", r.CachedInputTokens, r.InputTokens)
+	}
+	if y := time.Time(r.Timestamp).Year(); y < 2000 || y > 2200 {
+		bad("timestamp", "must lie between the years 2000 and 2200")
+	}
+	switch r.Outcome {
+	case Completed, Cancelled, Failed, Expired, Adjustment:
+		if r.WasRateLimited {
+			bad("was_rate_limited", "is true, but outcome is %s", r.Outcome)
+		}
+	case Rejected:
+		if !r.WasRateLimited || r.InputTokens != 0 || r.OutputTokens != 0 {
+			bad("outcome", "a rejected request must be was_rate_limited with 0 tokens")
+		}
+	default:
+		bad("outcome", "%q is not known", r.Outcome)
+	}
+	switch r.Reservation {
+	case Held, Missing, Degraded, "":
+	default:
+		bad("reservation", "%q is not known", r.Reservation)
+	}
+	return errors.Join(errs...)
+}
+
+// Time is an instant that JSON shows as RFC 3339 in UTC with exactly three decimals.
+type Time time.Time
+
+const timeLayout = "2006-01-02T15:04:05.000Z"
+
+// At cuts t to the millisecond, in UTC.
+func At(t time.Time) Time { return Time(t.UTC().Truncate(time.Millisecond)) }
+
+func (t Time) String() string { return time.Time(t).UTC().Format(timeLayout) }
+
+// MarshalText gives the wire form.
+func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads RFC 3339 in any zone and precision and keeps milliseconds in UTC.
+func (t *Time) UnmarshalText(b []byte) error {
+	v, err := time.Parse(time.RFC3339Nano, string(b))
+	if err != nil {
+		return fmt.Errorf("must be an RFC 3339 instant, is %q", b)
+	}
+	*t = At(v)
+	return nil
+}
