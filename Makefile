@@ -59,8 +59,8 @@ bench: check-go ## Measure the decision path
 	go run ./services/e2e/cmd/bench $(ARGS)
 
 .PHONY: replay
-replay: check-go check-node ## Replay a recorded trace through the whole flow
-	go run ./services/e2e/cmd/replay $(ARGS)
+replay: check-go ## Replay a recorded trace against a running Tollgate
+	@go run ./services/tollgatectl/cmd/tollgatectl replay $(ARGS)
 
 .PHONY: build
 build: check-go ## Build every program into bin/
