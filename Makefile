@@ -59,7 +59,7 @@ bench: check-go ## Measure the decision path
 	go run ./services/e2e/cmd/bench $(ARGS)
 
 .PHONY: replay
-replay: check-go ## Replay a recorded trace against a running Tollgate
+replay: check-go ## Replay a recorded trace against a running Tollgate: ARGS='--trace FILE'
 	@go run ./services/tollgatectl/cmd/tollgatectl replay $(ARGS)
 
 .PHONY: build
