@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -57,11 +58,11 @@ func Start[T any](t *testing.T, body func() T) (*Victim, T) {
 	if err != nil {
 		t.Fatalf("crash: %v", err)
 	}
-	defer out.Close()
 	cmd.Stdout = w
 	child, err := process.Start(cmd, syscall.SIGKILL)
 	w.Close()
 	if err != nil {
+		out.Close()
 		t.Fatalf("crash: %v", err)
 	}
 	t.Cleanup(child.Kill)
@@ -71,10 +72,15 @@ func Start[T any](t *testing.T, body func() T) (*Victim, T) {
 			if err := json.Unmarshal([]byte(b), &result); err != nil {
 				t.Fatalf("crash: decode the victim's result: %v", err)
 			}
+			go func() { // a closed pipe would end a victim that prints
+				defer out.Close()
+				_, _ = io.Copy(io.Discard, out)
+			}()
 			return &Victim{child: child}, result
 		}
 		seen.WriteString(lines.Text() + "\n")
 	}
+	out.Close()
 	t.Fatalf("crash: the victim failed:\n%s", seen.String())
 	return nil, result
 }
