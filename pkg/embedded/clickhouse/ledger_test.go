@@ -165,17 +165,20 @@ func TestDaysFollowTheZoneOfEachRow(t *testing.T) {
 		return fmt.Sprint(value[[]string](t, c, "SELECT groupArray(org || ' ' || toString(day)) FROM (SELECT org, day FROM ("+query+") ORDER BY org)"))
 	}
 	const want = "[de 2026-03-02 np 2026-03-02 ny 2026-02-28]"
-	if got := days("SELECT e.org AS org, toDate(toDateTime(e.ts, 'UTC'), o.zone) AS day FROM events AS e LEFT JOIN orgs AS o FINAL ON e.org = o.org"); got != want {
+	if got := days("SELECT e.org AS org, toDate(formatDateTime(e.ts, '%F', o.zone)) AS day FROM events AS e LEFT JOIN orgs AS o FINAL ON e.org = o.org"); got != want {
 		t.Fatalf("by a join: %s", got)
 	}
 	mustExec(t, c, `CREATE DICTIONARY zones (org String, zone String DEFAULT 'UTC') PRIMARY KEY org
 		SOURCE(CLICKHOUSE(TABLE 'orgs' DB 'tollgate' USER '`+AppUser+`' PASSWORD '`+s.AppPassword+`')) LAYOUT(COMPLEX_KEY_HASHED()) LIFETIME(MIN 0 MAX 1)`)
-	if got := days("SELECT org, toDate(toDateTime(ts, 'UTC'), dictGet('tollgate.zones', 'zone', org)) AS day FROM events"); got != want {
+	if got := days("SELECT org, toDate(formatDateTime(ts, '%F', dictGet('tollgate.zones', 'zone', org))) AS day FROM events"); got != want {
 		t.Fatalf("by a dictionary: %s", got)
 	}
-	got := value[[]string](t, c, `SELECT groupArray(org || ' ' || day) FROM (SELECT e.org AS org, toString(toStartOfDay(e.ts, o.zone)) AS day
-		FROM events AS e INNER JOIN orgs AS o ON e.org = o.org ORDER BY org)`)
-	t.Log("toStartOfDay with a zone column:", got)
+	// The functions made for it take a constant zone only.
+	for _, f := range []string{"toStartOfDay(ts, org)", "toDate(ts, org)", "toTimeZone(ts, org)"} {
+		if err := c.Exec(t.Context(), "SELECT "+f+" FROM events"); code(err) != 44 {
+			t.Errorf("%s: %v", f, err)
+		}
+	}
 }
 
 func TestLargeBatchInOneInsert(t *testing.T) {

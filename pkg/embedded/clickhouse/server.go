@@ -145,6 +145,10 @@ func (s *Server) run(ctx context.Context, o Options, dir string, lock *os.File) 
 	s.stdin = master
 	readyChild.Close()                                 // so that the pipe ends with the child
 	go func() { _, _ = io.Copy(io.Discard, master) }() // the terminal's echo; ends with the child
+	if err := process.NoteServer(lock, s.child.Pid()); err != nil {
+		s.child.Kill()
+		return err
+	}
 	return s.awaitReady(ctx, ready)
 }
 
