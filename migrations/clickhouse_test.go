@@ -1,7 +1,6 @@
 package migrations
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -16,28 +15,18 @@ import (
 
 	_ "github.com/ClickHouse/clickhouse-go/v2"
 
-	"github.com/tollgate-dev/tollgate/pkg/embedded/clickhouse"
+	"github.com/tollgate-dev/tollgate/pkg/testkit/stores"
 )
 
-func TestMain(m *testing.M) {
-	clickhouse.MaybeRunChild()
-	os.Exit(m.Run())
-}
-
-// startClickHouse starts a server for one test and gives a pool on the empty database that it has.
-func startClickHouse(t *testing.T) *sql.DB {
+// emptyClickHouse gives a pool on an empty database.
+func emptyClickHouse(t *testing.T) *sql.DB {
 	t.Helper()
-	s, err := clickhouse.Start(t.Context(), clickhouse.Options{Dir: t.TempDir(), Log: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := sql.Open("clickhouse", s.DSN(clickhouse.Database))
+	db, err := sql.Open("clickhouse", stores.ClickHouse(t).DSN)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		err := errors.Join(db.Close(), s.Close(context.WithoutCancel(t.Context())))
-		if err != nil {
+		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -71,7 +60,7 @@ const schemaQuery = `SELECT concat(name, '|', engine, '|', create_table_query) A
 const versionsQuery = `SELECT concat(toString(version_id), '|', toString(is_applied)) AS line FROM goose_db_version ORDER BY line`
 
 func TestClickHouseUpTwiceIsANoOp(t *testing.T) {
-	db := startClickHouse(t)
+	db := emptyClickHouse(t)
 	if err := ClickHouse(t.Context(), db); err != nil {
 		t.Fatalf("on an empty database: %v", err)
 	}
@@ -92,7 +81,7 @@ func TestClickHouseUpTwiceIsANoOp(t *testing.T) {
 
 // Goose has no lock for ClickHouse, and a process may die between a file's statements and the note that it was applied.
 func TestClickHouseMigrationsRunAtOnceAndAgain(t *testing.T) {
-	db := startClickHouse(t)
+	db := emptyClickHouse(t)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -125,7 +114,7 @@ func TestClickHouseMigrationsRunAtOnceAndAgain(t *testing.T) {
 
 // Columns are a contract with finance: names, order and types.
 func TestClickHouseViewsHaveTheColumnsOfTheContract(t *testing.T) {
-	db := startClickHouse(t)
+	db := emptyClickHouse(t)
 	if err := ClickHouse(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +142,7 @@ func TestClickHouseViewsHaveTheColumnsOfTheContract(t *testing.T) {
 
 // Every example query of the README runs as it stands there.
 func TestClickHouseReadmeQueriesRun(t *testing.T) {
-	db := startClickHouse(t)
+	db := emptyClickHouse(t)
 	if err := ClickHouse(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
