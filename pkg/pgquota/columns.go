@@ -18,11 +18,11 @@ type querier interface {
 
 // tierColumns are the tier columns of every query, in their order. All null: no such tier.
 type tierColumns struct {
-	name, redisAway                             *string
+	name, redisAway                            *string
 	rpm, tpm, tpd, slots, priority, maxContext *int64
-	models                                      []string
-	version                                     *int64
-	updatedAt                                   *time.Time
+	models                                     []string
+	version                                    *int64
+	updatedAt                                  *time.Time
 }
 
 func (c *tierColumns) targets() []any {

@@ -85,3 +85,24 @@ func stateFromJSON(b []byte) (*State, error) {
 	}
 	return &s, nil
 }
+
+// tierState is the before and after of tier_events.
+type tierState struct {
+	Tier            string         `json:"tier"`
+	RPMLimit        int64          `json:"rpm_limit"`
+	TPMLimit        int64          `json:"tpm_limit"`
+	TPDLimit        int64          `json:"tpd_limit"`
+	ConcurrentLimit int64          `json:"concurrent_limit"`
+	Priority        int64          `json:"priority"`
+	AllowedModels   []string       `json:"allowed_models"`
+	MaxContext      int64          `json:"max_context"`
+	RedisAway       tier.RedisAway `json:"redis_away"`
+}
+
+func tierJSON(t *tier.Tier) (any, error) {
+	if t == nil {
+		return nil, nil
+	}
+	b, err := json.Marshal(tierState{t.Name, t.RPMLimit, t.TPMLimit, t.TPDLimit, t.ConcurrentLimit, t.Priority, t.AllowedModels, t.MaxContext, t.RedisAway})
+	return string(b), err
+}
