@@ -61,7 +61,9 @@ type VersionMismatch struct {
 	Current int64
 }
 
-func (e *VersionMismatch) Error() string { return fmt.Sprintf("%s is at version %d", e.Name, e.Current) }
+func (e *VersionMismatch) Error() string {
+	return fmt.Sprintf("%s is at version %d", e.Name, e.Current)
+}
 
 // Is makes errors.Is(err, ErrVersionMismatch) true.
 func (e *VersionMismatch) Is(target error) bool { return target == ErrVersionMismatch }
