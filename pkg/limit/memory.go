@@ -1,0 +1,319 @@
+package limit
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+)
+
+// MemoryOptions are Memory's settings. Zero values take the defaults.
+type MemoryOptions struct {
+	Now       func() time.Time // time.Now if nil
+	Tombstone time.Duration    // DefaultTombstone if 0
+}
+
+// Memory decides in this process. It is safe for concurrent use. It is the model of the Redis script, and keeps what the script keeps.
+type Memory struct {
+	now       func() time.Time
+	tombstone int64
+
+	mu           sync.Mutex
+	scopes       map[place]*scopeState
+	reservations map[reservationKey]*reservation
+	fences       map[string]int64
+	ops          int
+}
+
+var _ Limiter = (*Memory)(nil)
+
+type place struct {
+	shard int
+	name  string
+}
+
+type reservationKey struct {
+	shard   int
+	subject subject.Subject
+	id      uuid.UUID
+}
+
+type limitID struct {
+	counted Counted
+	window  int64
+}
+
+type scopeState struct {
+	at      int64 // ms of the last operation that was kept
+	buckets map[limitID]bucket
+	leases  map[reservationKey]int64 // until when, ms; shared by all copies
+}
+
+type reservation struct {
+	settled, emitted bool
+	checkedAt        int64
+	leaseUntil       int64
+	until            int64 // when it is forgotten, ms
+	reserved         Amounts
+	scopes           []ScopeKind
+	checkMeta, meta  string
+}
+
+// Retention is how long an open reservation is remembered after its lease has ended, so that whoever settles late still finds it.
+const Retention = time.Hour
+
+// NewMemory makes an empty limiter.
+func NewMemory(o MemoryOptions) *Memory {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Tombstone == 0 {
+		o.Tombstone = DefaultTombstone
+	}
+	return &Memory{now: o.Now, tombstone: o.Tombstone.Milliseconds(), scopes: map[place]*scopeState{},
+		reservations: map[reservationKey]*reservation{}, fences: map[string]int64{}}
+}
+
+// Publish makes checks with an older version of name stale. Versions never go back.
+func (m *Memory) Publish(name string, version int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fences[name] = max(m.fences[name], version)
+}
+
+// Check implements Limiter.
+func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
+	if err := r.Validate(); err != nil {
+		return Decision{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range r.Fences {
+		if v := m.fences[f.Name]; v > f.Version {
+			return Decision{}, &StaleError{Name: f.Name, Published: v}
+		}
+	}
+	now := m.now().UnixMilli()
+	m.forget(now)
+	at, key := time.UnixMilli(now).UTC(), reservationKey{r.Shard, r.Subject, r.RequestID}
+	work, found, fits := m.observe(r, now)
+	if old := m.reservations[key]; old != nil && old.until > now && !r.DryRun {
+		d := Conclude(r, true, at, found)
+		d.Repeated, d.LeaseUntil = true, time.UnixMilli(old.leaseUntil).UTC()
+		return d, nil
+	}
+	if fits && !r.DryRun {
+		lease := r.Lease.Milliseconds()
+		if lease == 0 {
+			lease = DefaultLease.Milliseconds()
+		}
+		for i, s := range r.Scopes {
+			for j, l := range s.Limits {
+				b := work[i].buckets[idOf(l)]
+				b.add(r.Cost[l.Counted])
+				work[i].buckets[idOf(l)] = b
+				found[i].Buckets[j] = Bucket{b.consumed, b.credit, b.fast}
+			}
+			maps.DeleteFunc(work[i].leases, func(_ reservationKey, until int64) bool { return until <= now })
+			work[i].leases[key] = now + lease
+			found[i].InUse++
+			m.keep(place{r.Shard, s.Name}, work[i])
+		}
+		res := &reservation{checkedAt: now, leaseUntil: now + lease, until: now + lease + Retention.Milliseconds(), reserved: r.Cost, checkMeta: r.Meta}
+		for _, s := range r.Scopes {
+			res.scopes = append(res.scopes, s.Kind)
+		}
+		m.reservations[key] = res
+	} else if fits {
+		for i, s := range r.Scopes { // a dry run shows what would be left
+			for j, l := range s.Limits {
+				found[i].Buckets[j].Consumed += r.Cost[l.Counted]
+			}
+			found[i].InUse++
+		}
+	}
+	d := Conclude(r, fits, at, found)
+	if fits && !r.DryRun {
+		d.LeaseUntil = time.UnixMilli(m.reservations[key].leaseUntil).UTC()
+	}
+	return d, nil
+}
+
+// observe looks at every scope at the given time and tells whether the request fits all of them. What it returns are copies; only a
+// changed capacity is kept, so that the wait it leads to stays true.
+func (m *Memory) observe(r CheckRequest, now int64) (work []*scopeState, found []Observed, fits bool) {
+	fits = true
+	for _, s := range r.Scopes {
+		st, lag, changed := m.at(place{r.Shard, s.Name}, s.Limits, now)
+		o := Observed{LagMillis: lag}
+		for _, until := range st.leases {
+			if until > now {
+				o.InUse++
+			}
+		}
+		if s.Slots > 0 && o.InUse >= s.Slots {
+			fits = false
+		}
+		for _, l := range s.Limits {
+			b := st.buckets[idOf(l)]
+			if r.Cost[l.Counted] > l.Capacity-b.consumed {
+				fits = false
+			}
+			o.Buckets = append(o.Buckets, Bucket{b.consumed, b.credit, b.fast})
+		}
+		if changed {
+			m.keep(place{r.Shard, s.Name}, st.clone())
+		}
+		work, found = append(work, st), append(found, o)
+	}
+	return work, found, fits
+}
+
+func idOf(l Limit) limitID { return limitID{l.Counted, l.Window.Milliseconds()} }
+
+func (st *scopeState) clone() *scopeState {
+	return &scopeState{at: st.at, buckets: maps.Clone(st.buckets), leases: st.leases}
+}
+
+// at gives a copy of a scope's state, drained to now, its limits with their present capacities; how far the state lies ahead of now;
+// and whether a capacity has changed. Time that runs backwards drains nothing.
+func (m *Memory) at(p place, limits []Limit, now int64) (st *scopeState, lag int64, changed bool) {
+	if old := m.scopes[p]; old != nil {
+		st = old.clone()
+	} else {
+		st = &scopeState{at: now, buckets: map[limitID]bucket{}, leases: map[reservationKey]int64{}}
+	}
+	if len(limits) == 0 {
+		return st, 0, false
+	}
+	if len(st.buckets) == 0 {
+		st.at = now // an empty state says nothing, not even when
+	}
+	ms := max(0, now-st.at)
+	lag = max(0, st.at-now)
+	st.at += ms
+	current := make(map[limitID]bool, len(limits))
+	for _, l := range limits {
+		id := idOf(l)
+		current[id] = true
+		b, known := st.buckets[id]
+		if !known {
+			b = bucket{capacity: l.Capacity}
+		} else if b.advance(l.Capacity, id.window, ms) {
+			changed = true
+		}
+		st.buckets[id] = b
+	}
+	for id, b := range st.buckets { // a limit that is lifted for a while keeps its consumption
+		if !current[id] {
+			b.drain(id.window, ms)
+			st.buckets[id] = b
+		}
+	}
+	return st, lag, changed
+}
+
+// keep stores a scope's state. An empty bucket says nothing.
+func (m *Memory) keep(p place, st *scopeState) {
+	maps.DeleteFunc(st.buckets, func(_ limitID, b bucket) bool { return b.consumed == 0 })
+	m.scopes[p] = st
+}
+
+// Settle implements Limiter.
+func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) {
+	if err := r.Validate(); err != nil {
+		return Settlement{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now().UnixMilli()
+	m.forget(now)
+	key := reservationKey{r.Shard, r.Subject, r.RequestID}
+	res := m.reservations[key]
+	if res != nil && res.until <= now {
+		res = nil
+	}
+	out := Settlement{Status: Settled, At: time.UnixMilli(now).UTC(), Meta: r.Meta}
+	switch {
+	case res == nil:
+		out.Status = Unknown
+		res = &reservation{}
+		m.reservations[key] = res
+	case res.settled:
+		out.Status, out.Meta, out.Emitted, out.Reserved = AlreadySettled, res.meta, res.emitted, res.reserved
+		out.CheckMeta = res.checkMeta
+		if res.checkedAt != 0 {
+			out.CheckedAt = time.UnixMilli(res.checkedAt).UTC()
+		}
+		return out, nil
+	default:
+		out.CheckedAt, out.Reserved, out.CheckMeta = time.UnixMilli(res.checkedAt).UTC(), res.reserved, res.checkMeta
+	}
+	for _, s := range r.Scopes {
+		st, _, _ := m.at(place{r.Shard, s.Name}, s.Limits, now)
+		for _, l := range s.Limits {
+			delta := r.Actual[l.Counted]
+			if slices.Contains(res.scopes, s.Kind) {
+				delta -= res.reserved[l.Counted]
+			}
+			b := st.buckets[idOf(l)]
+			b.add(delta)
+			st.buckets[idOf(l)] = b
+		}
+		delete(st.leases, key)
+		m.keep(place{r.Shard, s.Name}, st)
+	}
+	res.settled, res.meta, res.until = true, r.Meta, now+m.tombstone
+	return out, nil
+}
+
+// MarkEmitted implements Limiter.
+func (m *Memory) MarkEmitted(_ context.Context, shard int, s subject.Subject, requestID uuid.UUID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if res := m.reservations[reservationKey{shard, s, requestID}]; res != nil && res.settled {
+		res.emitted, res.meta, res.checkMeta = true, "", ""
+	}
+	return nil
+}
+
+// Status implements Limiter.
+func (m *Memory) Status(_ context.Context, r StatusRequest) (Status, error) {
+	if err := validateScopes(r.Scopes); err != nil {
+		return Status{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now().UnixMilli()
+	at, ask := time.UnixMilli(now).UTC(), CheckRequest{Shard: r.Shard, Scopes: r.Scopes}
+	_, found, _ := m.observe(ask, now)
+	return Status{At: at, Scopes: Conclude(ask, true, at, found).Scopes}, nil
+}
+
+// forget drops, every 10,000 operations, what says nothing any more.
+func (m *Memory) forget(now int64) {
+	if m.ops++; m.ops%10_000 != 0 {
+		return
+	}
+	for k, res := range m.reservations {
+		if res.until <= now {
+			delete(m.reservations, k)
+		}
+	}
+	for p := range m.scopes {
+		st := m.scopes[p]
+		maps.DeleteFunc(st.buckets, func(id limitID, b bucket) bool {
+			b.drain(id.window, max(0, now-st.at))
+			return b.consumed == 0
+		})
+		maps.DeleteFunc(st.leases, func(_ reservationKey, until int64) bool { return until <= now })
+		if len(st.buckets) == 0 && len(st.leases) == 0 {
+			delete(m.scopes, p)
+		}
+	}
+}
