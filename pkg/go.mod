@@ -54,3 +54,5 @@ require (
 )
 
 replace github.com/tollgate-dev/tollgate/migrations => ../migrations
+
+replace github.com/tollgate-dev/tollgate/schemas => ../schemas
