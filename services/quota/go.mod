@@ -11,6 +11,7 @@ require (
 	github.com/pb33f/libopenapi-validator v0.16.3
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/segmentio/kafka-go v0.4.51
 	github.com/tollgate-dev/tollgate/migrations v0.0.0
 	github.com/tollgate-dev/tollgate/pkg v0.0.0
