@@ -23,8 +23,10 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/redisfence"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/pkg/testkit/realkafka"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/realredis"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/stores"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
 	"github.com/tollgate-dev/tollgate/schemas"
 )
 
@@ -139,7 +141,7 @@ func TestRelayPublishesInOrderAtLeastOnceAcrossRestart(t *testing.T) {
 	change(s1)
 	s1.stop() // and so does the service, with events that Kafka never had
 	broker = open(port)
-	defer broker.Close(context.Background()) //nolint:errcheck // the test is over
+	defer broker.Close(context.Background())
 	s2 := start(t, url, "redis://"+server.Addr, broker.Addr)
 	s3 := start(t, url, "redis://"+server.Addr, broker.Addr) // two replicas from here on
 	change(s2)
@@ -198,6 +200,39 @@ func TestRelayPublishesInOrderAtLeastOnceAcrossRestart(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: the topic's last value is not the quota: %s", subject, diff)
 		}
+	}
+}
+
+// The relay makes its own topic, compacted, and writes to the real Apache Kafka as to the embedded one.
+func TestRelayWorksOnRealKafka(t *testing.T) {
+	broker := realkafka.Shared(t).Addr
+	server := stores.Redis(t)
+	s := start(t, stores.Postgres(t), server.URL(), broker)
+	for i := range 20 {
+		s.put(fmt.Sprintf("u%d", i%4), fmt.Sprintf(`{"rpm_limit":%d}`, i))
+	}
+	versions := map[string]int64{}
+	n := 0
+	events(t, broker, func(m kafka.Message) bool {
+		var ev pgquota.QuotaChanged
+		if err := json.Unmarshal(m.Value, &ev); err != nil {
+			t.Error(err)
+		}
+		if ev.Version < versions[ev.Subject] {
+			t.Errorf("%s: version %d after %d", ev.Subject, ev.Version, versions[ev.Subject])
+		}
+		versions[ev.Subject] = ev.Version
+		n++
+		return n == 20
+	})
+	client := kafka.Client{Addr: kafka.TCP(broker), Timeout: 10 * time.Second}
+	resp, err := client.DescribeConfigs(t.Context(), &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{
+		{ResourceType: kafka.ResourceTypeTopic, ResourceName: usage.QuotaTopic, ConfigNames: []string{"cleanup.policy"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := resp.Resources[0].ConfigEntries[0].ConfigValue; got != "compact" {
+		t.Errorf("cleanup.policy is %q", got)
 	}
 }
 

@@ -18,11 +18,12 @@ import (
 
 	"github.com/tollgate-dev/tollgate/pkg/config"
 	"github.com/tollgate-dev/tollgate/pkg/observe"
+	"github.com/tollgate-dev/tollgate/pkg/testkit/realkafka"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/stores"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
 )
 
-func TestMain(m *testing.M) { stores.Main(m) }
+func TestMain(m *testing.M) { stores.Main(m, realkafka.StopShared) }
 
 const adminToken = "admin-token-canary-1"
 
@@ -83,8 +84,12 @@ func start(t *testing.T, postgres, redis, brokers string) *service {
 
 func await(t *testing.T, within time.Duration, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(within); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(within); !ok(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
 			t.Fatalf("not within %v: %s", within, what)
 		}
 	}
