@@ -2,6 +2,7 @@ package decide
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -78,9 +79,21 @@ func fences(s subject.Subject, q tier.Quota) []limit.Fence {
 	}
 }
 
-// question is the look at a subject's scopes that changes nothing and still refuses an old quota.
+// question is the look at a subject's scopes that changes nothing and still refuses an old quota: a dry run of a request that costs
+// nothing. limit.Limiter's Status knows no fences.
 func question(s subject.Subject, q tier.Quota) limit.CheckRequest {
 	return limit.CheckRequest{Shard: subject.Shard(q.OrgID, s), Subject: s, Scopes: Scopes(s, q), DryRun: true, Fences: fences(s, q)}
+}
+
+// looked gives the state that an answer to question stands for: one that fits shows the slot it would have taken.
+func looked(d limit.Decision) []limit.ScopeState {
+	states := slices.Clone(d.Scopes)
+	if d.Allowed {
+		for i := range states {
+			states[i].InUse = max(0, states[i].InUse-1)
+		}
+	}
+	return states
 }
 
 // ask turns a request into the limiter's question. A refused one asks for nothing, without charge: the limiter then only tells what is
@@ -137,7 +150,7 @@ func answer(r Request, q tier.Quota, d limit.Decision) Answer {
 	a := Answer{Allowed: d.Allowed, RequestID: r.RequestID, Model: r.Model, RetryAfter: d.RetryAfter, Reason: d.Reason, Scope: d.Scope,
 		Rooms: Rooms(d.Scopes), Tier: q.Tier, QuotaVersion: q.Version}
 	if reason := refusal(q, r); reason != "" {
-		a.Allowed, a.Reason, a.Scope, a.RetryAfter = false, reason, "", 0
+		a.Allowed, a.Reason, a.Scope, a.RetryAfter, a.Rooms = false, reason, "", 0, Rooms(looked(d))
 	}
 	if a.Allowed {
 		a.Reason, a.Scope, a.RetryAfter = "", "", 0

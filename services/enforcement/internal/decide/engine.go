@@ -150,8 +150,9 @@ func (e *Engine) Status(ctx context.Context, s subject.Subject) (Status, error) 
 	if err != nil {
 		return Status{}, fmt.Errorf("status of %s: %w", s, err)
 	}
-	st := Status{Subject: s, Tier: q.Tier, OrgID: q.OrgID, Rooms: Rooms(d.Scopes), Suspended: q.Suspended, QuotaVersion: q.Version}
-	for _, sc := range d.Scopes {
+	states := looked(d)
+	st := Status{Subject: s, Tier: q.Tier, OrgID: q.OrgID, Rooms: Rooms(states), Suspended: q.Suspended, QuotaVersion: q.Version}
+	for _, sc := range states {
 		if sc.Name == s.String() {
 			st.InFlight = sc.InUse
 		}
