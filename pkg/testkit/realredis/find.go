@@ -13,7 +13,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/tollgate-dev/tollgate/pkg/embedded/npmstore"
+	"github.com/tollgate-dev/tollgate/pkg/embedded/cache"
 	"github.com/tollgate-dev/tollgate/pkg/embedded/process"
 )
 
@@ -56,14 +56,14 @@ func install(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root may install it")
 	}
-	cache, err := npmstore.CacheDir()
+	dir, err := cache.Dir()
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("the cache directory cannot be made: %w", err)
 	}
-	lock, err := process.LockWait(ctx, filepath.Join(cache, "apt.lock"))
+	lock, err := process.LockWait(ctx, filepath.Join(dir, "apt.lock"))
 	if err != nil {
 		return fmt.Errorf("another installation did not end: %w", err)
 	}
