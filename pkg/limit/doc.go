@@ -1,0 +1,22 @@
+// Package limit is the DECISION stage: may this be spent now? It holds the arithmetic of a bucket as pure functions, the Limiter
+// contract, and Memory, the in-process implementation that is also the model which the Redis script is tested against.
+//
+// # The bucket
+//
+// A bucket holds what was consumed, not what is left: available = capacity − consumed, and consumed drains at capacity per window. A
+// missing bucket is a full one. All numbers are integers: the consumed tokens, and the part of one token that has drained already in
+// units of 1/window ms. So a million operations do not drift, polling every millisecond does not starve the drain, and the same call
+// sequence gives the same answers in Go and in Lua, whose numbers are exact up to 2^53−1.
+//
+// # Changed capacities
+//
+// A raised capacity gives its new room at once: the bucket first drains to now at the old rate, then takes the new capacity. A lowered
+// one leaves consumed as it is; what exceeds the new capacity drains away within one window, by a faster rate that lasts until consumed is
+// down at the capacity. The lower capacity holds from the bucket's last operation on, so that switching back and forth gains nothing.
+// Consumption above the capacity that has another cause (a request that used more than it reserved) is debt, and drains no faster.
+//
+// # What a failure costs
+//
+// Memory cannot fail. An implementation on a store that can't be asked returns an error, and the caller doesn't know whether its check
+// was done: it repeats it with the same request id, which charges once.
+package limit

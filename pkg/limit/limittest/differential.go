@@ -1,0 +1,186 @@
+package limittest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+)
+
+// Differential makes the same random operations on two implementations and compares every answer: checks, dry runs, repeats, settles
+// of held, settled and unknown requests, changed and lifted limits, published versions, and time that stands, steps, leaps and now and
+// then runs back. The same seed gives the same operations.
+func Differential(t *testing.T, seed uint64, operations int, model, other Factory) {
+	t.Helper()
+	clock := NewClock()
+	a, b := model(t, clock), other(t, clock)
+	r := rand.New(rand.NewPCG(seed, 0))
+	g := &generator{r: r, capacities: map[string][]int64{}}
+	ctx := context.Background()
+	for i := range operations {
+		clock.Add(g.step())
+		op := g.next()
+		gotA, errA := op.do(ctx, a)
+		gotB, errB := op.do(ctx, b)
+		if !sameError(errA, errB) || !reflect.DeepEqual(gotA, gotB) {
+			t.Fatalf("seed %d, operation %d at %s: %s\nmodel: %+v, %v\nother: %+v, %v", seed, i, clock.Now(), op.name, gotA, errA, gotB, errB)
+		}
+		if d, ok := gotA.(limit.Decision); ok && errA == nil {
+			if err := plausible(d); err != nil {
+				t.Fatalf("seed %d, operation %d: %s: %v\n%+v", seed, i, op.name, err, d)
+			}
+		}
+	}
+}
+
+// plausible holds for every decision, whoever made it.
+func plausible(d limit.Decision) error {
+	for _, s := range d.Scopes {
+		for _, l := range s.Limits {
+			if l.Remaining < 0 || l.Remaining > l.Capacity {
+				return fmt.Errorf("%s %s: %d remaining of %d", s.Name, l.Name(), l.Remaining, l.Capacity)
+			}
+			if l.ResetAt.Before(d.At) {
+				return fmt.Errorf("%s %s: full again before now", s.Name, l.Name())
+			}
+		}
+	}
+	if d.Allowed != (d.Reason == "") || (d.Allowed && d.RetryAfter != 0) {
+		return errors.New("a refusal has a reason, an allowance has none and no wait")
+	}
+	return nil
+}
+
+func sameError(a, b error) bool {
+	var sa, sb *limit.StaleError
+	if errors.As(a, &sa) && errors.As(b, &sb) {
+		return *sa == *sb
+	}
+	return a == nil && b == nil
+}
+
+type operation struct {
+	name string
+	do   func(context.Context, Subject) (any, error)
+}
+
+type generator struct {
+	r          *rand.Rand
+	known      []uuid.UUID
+	capacities map[string][]int64
+	version    int64
+}
+
+const shard = 7
+
+var kinds = []limit.ScopeKind{limit.ScopeKey, limit.ScopeUser, limit.ScopeModel, limit.ScopeOrg}
+
+func (g *generator) step() time.Duration {
+	switch g.r.IntN(20) {
+	case 0:
+		return time.Duration(g.r.Int64N(int64(26 * time.Hour)))
+	case 1, 2, 3:
+		return time.Duration(g.r.Int64N(int64(time.Minute)))
+	case 4:
+		return -time.Duration(g.r.Int64N(int64(10 * time.Second)))
+	case 5, 6, 7, 8:
+		return 0
+	}
+	return time.Duration(g.r.Int64N(int64(300 * time.Millisecond)))
+}
+
+// amount is small, round, or as large as it may be.
+func (g *generator) amount(limitTo int64) int64 {
+	switch g.r.IntN(12) {
+	case 0:
+		return 0
+	case 1:
+		return g.r.Int64N(limitTo)
+	case 2:
+		return g.r.Int64N(1_000_000_000)
+	}
+	return g.r.Int64N(400)
+}
+
+func (g *generator) usage() limit.Amounts {
+	return limit.Usage(g.amount(limit.MaxAmount/2), g.amount(limit.MaxAmount/2))
+}
+
+// scopes are one to three of four kinds; each has its limits, changed now and then.
+func (g *generator) scopes() []limit.Scope {
+	all := []limit.Limit{{Counted: limit.Requests, Window: time.Minute}, {Counted: limit.Tokens, Window: time.Minute}, {Counted: limit.Tokens, Window: 24 * time.Hour},
+		{Counted: limit.Requests, Window: 24 * time.Hour}, {Counted: limit.InputTokens, Window: 1500 * time.Millisecond}, {Counted: limit.OutputTokens, Window: time.Hour}}
+	var out []limit.Scope
+	for _, i := range g.r.Perm(len(kinds))[:1+g.r.IntN(3)] {
+		s := limit.Scope{Kind: kinds[i], Name: fmt.Sprintf("%s:%d", kinds[i], g.r.IntN(2))}
+		caps := g.capacities[s.Name]
+		if caps == nil || g.r.IntN(30) == 0 {
+			caps = make([]int64, len(all)+1)
+			for j := range caps {
+				if g.r.IntN(3) > 0 {
+					caps[j] = 1 + g.amount(1_000_000_000_000)
+				}
+			}
+			caps[len(all)] = g.r.Int64N(4)
+			g.capacities[s.Name] = caps
+		}
+		for j, l := range all {
+			if l.Capacity = caps[j]; l.Capacity > 0 {
+				s.Limits = append(s.Limits, l)
+			}
+		}
+		s.Slots = caps[len(all)]
+		out = append(out, s)
+	}
+	return out
+}
+
+func (g *generator) id() uuid.UUID {
+	if len(g.known) > 0 && g.r.IntN(3) == 0 {
+		return g.known[len(g.known)-1-g.r.IntN(min(len(g.known), 20))]
+	}
+	var id uuid.UUID
+	for i := range id {
+		id[i] = byte(g.r.Uint32())
+	}
+	g.known = append(g.known, id)
+	return id
+}
+
+func (g *generator) next() operation {
+	user := subject.Subject{Kind: subject.User, ID: fmt.Sprintf("u%d", g.r.IntN(2))}
+	meta := fmt.Sprintf(`{"n": %d} x`, g.r.IntN(100))
+	switch g.r.IntN(20) {
+	case 0:
+		g.version += g.r.Int64N(3)
+		v := g.version
+		return operation{fmt.Sprintf("publish %d", v), func(ctx context.Context, s Subject) (any, error) {
+			return nil, s.Publish(ctx, shard, "user:x", v)
+		}}
+	case 1, 2:
+		r := limit.StatusRequest{Shard: shard, Scopes: g.scopes()}
+		return operation{fmt.Sprintf("status %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Status(ctx, r) }}
+	case 3:
+		id := g.id()
+		return operation{"emitted " + id.String(), func(ctx context.Context, s Subject) (any, error) {
+			return nil, s.Limiter.MarkEmitted(ctx, shard, user, id)
+		}}
+	case 4, 5, 6, 7, 8, 9, 10:
+		r := limit.SettleRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes(), Actual: g.usage(), Meta: meta}
+		return operation{fmt.Sprintf("settle %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Settle(ctx, r) }}
+	}
+	r := limit.CheckRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes(), Cost: g.usage(), Meta: meta,
+		DryRun: g.r.IntN(8) == 0, Lease: time.Duration(g.r.IntN(3)) * 20 * time.Second}
+	if g.r.IntN(4) == 0 {
+		r.Fences = []limit.Fence{{Name: "user:x", Version: max(0, g.version-g.r.Int64N(2))}}
+	}
+	return operation{fmt.Sprintf("check %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Check(ctx, r) }}
+}

@@ -1,0 +1,16 @@
+// Package redisbucket is the DECISION stage on Redis: it implements limit.Limiter by one script call for each decision, so that what
+// is read, decided and written can't be torn apart by another instance or by a crash.
+//
+// # Keys, all of one org (or org-less subject) in one hash slot
+//
+//	tg:{shard}:b:<scope>             string: what was consumed of each limit; expires when it would be full again
+//	tg:{shard}:l:<scope>             sorted set: open leases by expiry in ms
+//	tg:{shard}:r:<subject>:<request> string: the reservation, then its tombstone
+//	tg:{shard}:v:<name>              string: the published version (package redisfence)
+//
+// # When something fails
+//
+// Redis away or slow: an error; the caller doesn't know whether the decision was made, and repeats it with the same request id, which
+// charges once. Script cache lost: go-redis sends the script again, no error. Redis restarted empty: all buckets are full. A caller
+// that dies: its slot returns when its lease ends.
+package redisbucket
