@@ -3,6 +3,7 @@ module github.com/tollgate-dev/tollgate/services/standalone
 go 1.26.0
 
 require (
+	github.com/google/uuid v1.6.0
 	github.com/tollgate-dev/tollgate/pkg v0.0.0
 	golang.org/x/term v0.48.0
 )
