@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -48,9 +49,9 @@ type limitID struct {
 }
 
 type scopeState struct {
-	at      int64 // ms of the last operation
-	buckets map[limitID]*bucket
-	leases  map[reservationKey]int64 // until when, ms
+	at      int64 // ms of the last operation that was kept
+	buckets map[limitID]bucket
+	leases  map[reservationKey]int64 // until when, ms; shared by all copies
 }
 
 type reservation struct {
@@ -113,12 +114,15 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 		}
 		for i, s := range r.Scopes {
 			for j, l := range s.Limits {
-				b := work[i].buckets[limitID{l.Counted, l.Window.Milliseconds()}]
+				b := work[i].buckets[idOf(l)]
 				b.add(r.Cost[l.Counted])
+				work[i].buckets[idOf(l)] = b
 				found[i].Buckets[j] = Bucket{b.consumed, b.credit, b.fast}
 			}
+			maps.DeleteFunc(work[i].leases, func(_ reservationKey, until int64) bool { return until <= now })
 			work[i].leases[key] = now + lease
 			found[i].InUse++
+			m.keep(place{r.Shard, s.Name}, work[i])
 		}
 		res := &reservation{checkedAt: now, leaseUntil: now + lease, until: now + lease + Retention.Milliseconds(), reserved: r.Cost, checkMeta: r.Meta}
 		for _, s := range r.Scopes {
@@ -140,64 +144,84 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 	return d, nil
 }
 
-// observe brings every scope to now and tells whether the request fits all of them. It changes nothing but the passing of time.
+// observe looks at every scope at the given time and tells whether the request fits all of them. What it returns are copies; only a
+// changed capacity is kept, so that the wait it leads to stays true.
 func (m *Memory) observe(r CheckRequest, now int64) (work []*scopeState, found []Observed, fits bool) {
 	fits = true
 	for _, s := range r.Scopes {
-		st := m.scope(place{r.Shard, s.Name}, now)
-		o := Observed{LagMillis: max(0, st.at-now)}
-		for id, until := range st.leases {
-			if until <= now {
-				delete(st.leases, id)
+		st, lag, changed := m.at(place{r.Shard, s.Name}, s.Limits, now)
+		o := Observed{LagMillis: lag}
+		for _, until := range st.leases {
+			if until > now {
+				o.InUse++
 			}
 		}
-		o.InUse = int64(len(st.leases))
 		if s.Slots > 0 && o.InUse >= s.Slots {
 			fits = false
 		}
-		st.advance(s.Limits, now)
 		for _, l := range s.Limits {
-			b := st.buckets[limitID{l.Counted, l.Window.Milliseconds()}]
+			b := st.buckets[idOf(l)]
 			if r.Cost[l.Counted] > l.Capacity-b.consumed {
 				fits = false
 			}
 			o.Buckets = append(o.Buckets, Bucket{b.consumed, b.credit, b.fast})
+		}
+		if changed {
+			m.keep(place{r.Shard, s.Name}, st.clone())
 		}
 		work, found = append(work, st), append(found, o)
 	}
 	return work, found, fits
 }
 
-func (m *Memory) scope(p place, now int64) *scopeState {
-	st := m.scopes[p]
-	if st == nil {
-		st = &scopeState{at: now, buckets: map[limitID]*bucket{}, leases: map[reservationKey]int64{}}
-		m.scopes[p] = st
-	}
-	return st
+func idOf(l Limit) limitID { return limitID{l.Counted, l.Window.Milliseconds()} }
+
+func (st *scopeState) clone() *scopeState {
+	return &scopeState{at: st.at, buckets: maps.Clone(st.buckets), leases: st.leases}
 }
 
-// advance drains all buckets to now; those of limits take on the limit's capacity. Time that runs backwards drains nothing.
-func (st *scopeState) advance(limits []Limit, now int64) {
+// at gives a copy of a scope's state, drained to now, its limits with their present capacities; how far the state lies ahead of now;
+// and whether a capacity has changed. Time that runs backwards drains nothing.
+func (m *Memory) at(p place, limits []Limit, now int64) (st *scopeState, lag int64, changed bool) {
+	if old := m.scopes[p]; old != nil {
+		st = old.clone()
+	} else {
+		st = &scopeState{at: now, buckets: map[limitID]bucket{}, leases: map[reservationKey]int64{}}
+	}
+	if len(limits) == 0 {
+		return st, 0, false
+	}
+	if len(st.buckets) == 0 {
+		st.at = now // an empty state says nothing, not even when
+	}
 	ms := max(0, now-st.at)
+	lag = max(0, st.at-now)
 	st.at += ms
 	current := make(map[limitID]bool, len(limits))
 	for _, l := range limits {
-		id := limitID{l.Counted, l.Window.Milliseconds()}
+		id := idOf(l)
 		current[id] = true
-		if b := st.buckets[id]; b != nil {
-			b.advance(l.Capacity, id.window, ms)
-		} else {
-			st.buckets[id] = &bucket{capacity: l.Capacity}
+		b, known := st.buckets[id]
+		if !known {
+			b = bucket{capacity: l.Capacity}
+		} else if b.advance(l.Capacity, id.window, ms) {
+			changed = true
 		}
+		st.buckets[id] = b
 	}
 	for id, b := range st.buckets { // a limit that is lifted for a while keeps its consumption
 		if !current[id] {
-			if b.drain(id.window, ms); b.consumed == 0 {
-				delete(st.buckets, id)
-			}
+			b.drain(id.window, ms)
+			st.buckets[id] = b
 		}
 	}
+	return st, lag, changed
+}
+
+// keep stores a scope's state. An empty bucket says nothing.
+func (m *Memory) keep(p place, st *scopeState) {
+	maps.DeleteFunc(st.buckets, func(_ limitID, b bucket) bool { return b.consumed == 0 })
+	m.scopes[p] = st
 }
 
 // Settle implements Limiter.
@@ -231,16 +255,18 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 		out.CheckedAt, out.Reserved, out.CheckMeta = time.UnixMilli(res.checkedAt).UTC(), res.reserved, res.checkMeta
 	}
 	for _, s := range r.Scopes {
-		st := m.scope(place{r.Shard, s.Name}, now)
-		st.advance(s.Limits, now)
+		st, _, _ := m.at(place{r.Shard, s.Name}, s.Limits, now)
 		for _, l := range s.Limits {
 			delta := r.Actual[l.Counted]
 			if slices.Contains(res.scopes, s.Kind) {
 				delta -= res.reserved[l.Counted]
 			}
-			st.buckets[limitID{l.Counted, l.Window.Milliseconds()}].add(delta)
+			b := st.buckets[idOf(l)]
+			b.add(delta)
+			st.buckets[idOf(l)] = b
 		}
 		delete(st.leases, key)
+		m.keep(place{r.Shard, s.Name}, st)
 	}
 	res.settled, res.meta, res.until = true, r.Meta, now+m.tombstone
 	return out, nil
@@ -279,13 +305,13 @@ func (m *Memory) forget(now int64) {
 			delete(m.reservations, k)
 		}
 	}
-	for p, st := range m.scopes {
-		st.advance(nil, now)
-		for id, until := range st.leases {
-			if until <= now {
-				delete(st.leases, id)
-			}
-		}
+	for p := range m.scopes {
+		st := m.scopes[p]
+		maps.DeleteFunc(st.buckets, func(id limitID, b bucket) bool {
+			b.drain(id.window, max(0, now-st.at))
+			return b.consumed == 0
+		})
+		maps.DeleteFunc(st.leases, func(_ reservationKey, until int64) bool { return until <= now })
 		if len(st.buckets) == 0 && len(st.leases) == 0 {
 			delete(m.scopes, p)
 		}
