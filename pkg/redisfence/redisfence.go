@@ -1,6 +1,11 @@
 // Package redisfence carries a quota change from the quota service to the very next decision. A change leaves its version in Redis,
 // where the check's script reads it and refuses a decision made with an older one, and is announced on a channel so that caches
 // drop the entry before they are refused. The channel may lose messages; the version may not.
+//
+// When Redis fails: Publish returns an error and may be repeated, in any order with others; until it succeeds, instances decide by what
+// they have cached, for CacheTTL at most. Subscribe keeps trying and says when it is back; whatever was cached until then may be stale.
+// When Redis loses its data (a restart without persistence), versions published in the last TTL are gone: every subscription broke too,
+// so every cache is dropped.
 package redisfence
 
 import (

@@ -1,3 +1,3 @@
 module github.com/tollgate-dev/tollgate/services/quota
 
-go 1.26
+go 1.26.0

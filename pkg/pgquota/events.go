@@ -1,0 +1,44 @@
+package pgquota
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+)
+
+// Events reads a subject's history, oldest first, from the version after the given one.
+func (s *Store) Events(ctx context.Context, sub subject.Subject, after int64, limit int) ([]Event, error) {
+	var es []Event
+	err := s.read(ctx, func() error {
+		rows, err := s.pool.Query(ctx, query("list_events"), sub.String(), after, limit)
+		if err != nil {
+			return err
+		}
+		es, err = pgx.CollectRows(rows, scanEvent)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read events of %s: %w", sub, err)
+	}
+	return es, nil
+}
+
+func scanEvent(r pgx.CollectableRow) (Event, error) {
+	var e Event
+	var before, after []byte
+	err := r.Scan(&e.Subject, &e.Version, &e.Actor, &e.Reason, &before, &after, &e.At)
+	if err != nil {
+		return Event{}, err
+	}
+	e.At = e.At.UTC()
+	if e.Before, err = stateFromJSON(before); err != nil {
+		return Event{}, fmt.Errorf("%s version %d: before: %w", e.Subject, e.Version, err)
+	}
+	if e.After, err = stateFromJSON(after); err != nil {
+		return Event{}, fmt.Errorf("%s version %d: after: %w", e.Subject, e.Version, err)
+	}
+	return e, nil
+}

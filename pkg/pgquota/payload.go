@@ -1,0 +1,148 @@
+package pgquota
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/redisfence"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/pkg/tier"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
+)
+
+// SchemaVersion of the events that this code writes to quota.changes.v1.
+const SchemaVersion = 1
+
+// CloudEvents types of the outbox's kinds.
+const (
+	QuotaEventType = usage.QuotaEventType
+	TierEventType  = "dev.tollgate.tier.changed.v1"
+	EventSource    = "/quota"
+)
+
+// Kinds of outbox rows.
+const (
+	KindQuota = "quota"
+	KindTier  = "tier"
+)
+
+// eventNamespace makes event ids; another one would make every event a new one.
+var eventNamespace = uuid.MustParse("5b6d3a52-7c1b-5c3e-9d0a-3f0a6f2f7d11")
+
+// EventID is derived from what changed and to which version, so that a repeat is recognised everywhere.
+func EventID(name string, version int64) uuid.UUID {
+	return uuid.NewSHA1(eventNamespace, []byte(name+"\x00"+strconv.FormatInt(version, 10)))
+}
+
+// QuotaChanged is the value of a dev.tollgate.quota.changed.v1 event (schemas/events/quota-changed.v1.schema.json). Key: Subject.
+type QuotaChanged struct {
+	EventID       uuid.UUID  `json:"event_id"`
+	SchemaVersion int        `json:"schema_version"`
+	Subject       string     `json:"subject"`
+	Version       int64      `json:"version"`
+	ChangedAt     usage.Time `json:"changed_at"`
+	Actor         string     `json:"actor"`
+	Reason        string     `json:"reason,omitempty"`
+	Before        *View      `json:"before"` // null: none of its own, the tier's defaults held
+	After         *View      `json:"after"`
+}
+
+// View is a quota as the API and the events show it: the limits in force, and in Overrides which of them are the subject's own. UserID
+// is empty for an API key.
+type View struct {
+	UserID          string         `json:"user_id"`
+	OrgID           string         `json:"org_id"`
+	Tier            string         `json:"tier"`
+	RPMLimit        int64          `json:"rpm_limit"`
+	TPMLimit        int64          `json:"tpm_limit"`
+	TPDLimit        int64          `json:"tpd_limit"`
+	ConcurrentLimit int64          `json:"concurrent_limit"`
+	AllowedModels   []string       `json:"allowed_models"`
+	MaxContext      int64          `json:"max_context"`
+	Suspended       bool           `json:"suspended"`
+	Overrides       tier.Overrides `json:"overrides"`
+	Version         int64          `json:"version"`
+	UpdatedAt       usage.Time     `json:"updated_at"`
+}
+
+// View gives the entry's JSON shape.
+func (e Entry) View() View {
+	v := View{OrgID: e.OrgID, Tier: e.Tier, RPMLimit: e.RPMLimit, TPMLimit: e.TPMLimit, TPDLimit: e.TPDLimit,
+		ConcurrentLimit: e.ConcurrentLimit, AllowedModels: e.AllowedModels, MaxContext: e.MaxContext, Suspended: e.Suspended,
+		Overrides: e.Own, Version: e.Version, UpdatedAt: usage.At(e.UpdatedAt)}
+	if e.Subject.Kind == subject.User {
+		v.UserID = e.Subject.ID
+	}
+	return v
+}
+
+// TierChanged is the value of a dev.tollgate.tier.changed.v1 event. Key: "tier:" and the tier's name.
+type TierChanged struct {
+	EventID       uuid.UUID  `json:"event_id"`
+	SchemaVersion int        `json:"schema_version"`
+	Tier          string     `json:"tier"`
+	Version       int64      `json:"version"`
+	ChangedAt     usage.Time `json:"changed_at"`
+	Actor         string     `json:"actor"`
+	Reason        string     `json:"reason,omitempty"`
+	Before        *TierView  `json:"before"` // null: it is new
+	After         *TierView  `json:"after"`
+}
+
+// TierView is a tier as the API and the events show it.
+type TierView struct {
+	Tier            string         `json:"tier"`
+	RPMLimit        int64          `json:"rpm_limit"`
+	TPMLimit        int64          `json:"tpm_limit"`
+	TPDLimit        int64          `json:"tpd_limit"`
+	ConcurrentLimit int64          `json:"concurrent_limit"`
+	Priority        int64          `json:"priority"`
+	AllowedModels   []string       `json:"allowed_models"`
+	MaxContext      int64          `json:"max_context"`
+	RedisAway       tier.RedisAway `json:"redis_away"`
+	Version         int64          `json:"version"`
+	UpdatedAt       usage.Time     `json:"updated_at"`
+}
+
+// ViewTier gives a tier's JSON shape.
+func ViewTier(t tier.Tier) TierView {
+	return TierView{Tier: t.Name, RPMLimit: t.RPMLimit, TPMLimit: t.TPMLimit, TPDLimit: t.TPDLimit, ConcurrentLimit: t.ConcurrentLimit,
+		Priority: t.Priority, AllowedModels: t.AllowedModels, MaxContext: t.MaxContext, RedisAway: t.RedisAway, Version: t.Version,
+		UpdatedAt: usage.At(t.UpdatedAt)}
+}
+
+func quotaPayload(c Change, before *Entry, after Entry) (uuid.UUID, []byte, error) {
+	name := c.Subject.String()
+	ev := QuotaChanged{EventID: EventID(name, after.Version), SchemaVersion: SchemaVersion, Subject: name, Version: after.Version,
+		ChangedAt: usage.At(after.UpdatedAt), Actor: c.Actor, Reason: c.Reason}
+	if before != nil {
+		v := before.View()
+		ev.Before = &v
+	}
+	v := after.View()
+	ev.After = &v
+	return marshal(ev.EventID, ev)
+}
+
+func tierPayload(c TierChange, before *tier.Tier, after tier.Tier) (uuid.UUID, []byte, error) {
+	ev := TierChanged{EventID: EventID(redisfence.TierName(after.Name), after.Version), SchemaVersion: SchemaVersion, Tier: after.Name,
+		Version: after.Version, ChangedAt: usage.At(after.UpdatedAt), Actor: c.Actor, Reason: c.Reason}
+	if before != nil {
+		v := ViewTier(*before)
+		ev.Before = &v
+	}
+	v := ViewTier(after)
+	ev.After = &v
+	return marshal(ev.EventID, ev)
+}
+
+func marshal(id uuid.UUID, ev any) (uuid.UUID, []byte, error) {
+	b, err := json.Marshal(ev)
+	if err != nil {
+		return uuid.Nil, nil, fmt.Errorf("event %s: %w", id, err)
+	}
+	return id, b, nil
+}

@@ -1,0 +1,2 @@
+INSERT INTO tier_events (tier, version, actor, reason, before, after, at)
+VALUES ($1, $2, $3, $4, $5::jsonb, $6::jsonb, $7)

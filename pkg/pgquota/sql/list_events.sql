@@ -1,0 +1,6 @@
+-- One subject's history, oldest first. $1 subject; $2 the last version of the page before, 0; $3 how many at most.
+SELECT e.subject, e.version, e.actor, e.reason, e.before, e.after, e.at
+FROM quota_events AS e
+WHERE e.subject = $1 AND e.version > $2
+ORDER BY e.version
+LIMIT $3

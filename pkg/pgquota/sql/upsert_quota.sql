@@ -1,0 +1,8 @@
+-- The projection after one event. created_at stays that of the first.
+INSERT INTO quotas (subject, org_id, tier, rpm_limit, tpm_limit, tpd_limit, concurrent_limit, allowed_models, max_context, suspended,
+                    version, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)
+ON CONFLICT (subject) DO UPDATE SET
+    org_id = excluded.org_id, tier = excluded.tier, rpm_limit = excluded.rpm_limit, tpm_limit = excluded.tpm_limit,
+    tpd_limit = excluded.tpd_limit, concurrent_limit = excluded.concurrent_limit, allowed_models = excluded.allowed_models,
+    max_context = excluded.max_context, suspended = excluded.suspended, version = excluded.version, updated_at = excluded.updated_at
