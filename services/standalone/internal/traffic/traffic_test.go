@@ -117,7 +117,7 @@ func TestFailedCallsAreShown(t *testing.T) {
 func TestTableFitsAHundredColumnsAndTellsTheLag(t *testing.T) {
 	s := Snapshot{Rows: []Row{{Tier: "enterprise", Checks: 234567, Allowed: 234567, Refused: 234567, Input: 9_999_999, Output: 9_999_999,
 		Reasons: map[string]int64{"concurrent": 12345, "context_too_long": 2345, "model_not_allowed": 345}}},
-		Total: Row{Tier: "all", Checks: 1234567, Refused: 1000, Recorded: 500}, CheckP50: 1200 * time.Microsecond, CheckP99: 125 * time.Millisecond, RecordP50: 2500 * time.Microsecond, RecordP99: 225 * time.Millisecond}
+		Total: Row{Tier: "all", Checks: 234567, Refused: 1000, Recorded: 500}, CheckP50: 1200 * time.Microsecond, CheckP99: 125 * time.Millisecond, RecordP50: 2500 * time.Microsecond, RecordP99: 225 * time.Millisecond}
 	lines := Table(s, Ledger{Events: 1203, Lag: 1300 * time.Millisecond, Known: true}, 10*time.Second, 10*time.Second)
 	for _, l := range lines {
 		if n := utf8.RuneCountInString(l); n > 100 {
@@ -125,7 +125,7 @@ func TestTableFitsAHundredColumnsAndTellsTheLag(t *testing.T) {
 		}
 	}
 	all := strings.Join(lines, "\n")
-	for _, want := range []string{"concurrent 12,345, context_too_long 2,3", "ledger: 297 behind, 1.3 s", "123,456 checks/s"} {
+	for _, want := range []string{"concurrent 12,345, context_too_long 2,3", "ledger: 297 behind, 1.3 s", "23,456 checks/s"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in\n%s", want, all)
 		}
