@@ -14,7 +14,7 @@
 //   - Users come from the configuration that Start writes; CREATE USER fails. There are two: AppUser, which may do anything,
 //     and FinanceUser, which may read Database and nothing else.
 //   - Without an explicit configuration file it would pick up one that lies around in the working directory or in /etc.
-//   - An orderly end waits for open connections: close the clients first.
+//   - An orderly end waits for open connections, and for up to 10 seconds after the last: Close does not wait that long.
 //
 // When it fails: a child that dies closes Done, and clients get connection errors; whoever started it decides whether to start
 // another. What was acknowledged survives SIGKILL of the child and of the parent; the child never outlives the parent. It does

@@ -145,6 +145,10 @@ func (s *Server) run(ctx context.Context, o Options, dir string, lock *os.File) 
 	s.stdin = master
 	readyChild.Close()                                 // so that the pipe ends with the child
 	go func() { _, _ = io.Copy(io.Discard, master) }() // the terminal's echo; ends with the child
+	if err := process.NoteServer(lock, s.child.Pid()); err != nil {
+		s.child.Kill()
+		return err
+	}
 	return s.awaitReady(ctx, ready)
 }
 
@@ -196,13 +200,14 @@ func (s *Server) Pid() int { return s.child.Pid() }
 // Done is closed when the server's process has ended, by Close or by itself.
 func (s *Server) Done() <-chan struct{} { return s.child.Done() }
 
-// Close stops the server: end of its input, which waits for connections to close; after 3 seconds SIGTERM; after 5 more, or
-// when ctx ends, SIGKILL. Acknowledged inserts are safe in each case, so none is an error. Close clients before.
+// Close stops the server: end of its input, and half a second for an orderly end, which takes up to 10 seconds after the last
+// connection (an idle server thread is waited for); then SIGTERM; after 5 more seconds, or when ctx ends, SIGKILL. Acknowledged
+// inserts are safe in each case, so none is an error. Close clients before, lest they see their connections break.
 func (s *Server) Close(ctx context.Context) error {
 	var err error
 	s.close.Do(func() {
 		err = s.stdin.Close()
-		s.child.Stop(ctx, process.Step{Wait: 3 * time.Second}, process.Step{Signal: syscall.SIGTERM, Wait: 5 * time.Second})
+		s.child.Stop(ctx, process.Step{Wait: 500 * time.Millisecond}, process.Step{Signal: syscall.SIGTERM, Wait: 5 * time.Second})
 	})
 	if err != nil {
 		return fmt.Errorf("close ClickHouse's input: %w", err)

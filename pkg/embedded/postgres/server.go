@@ -149,6 +149,10 @@ func (s *Server) run(ctx context.Context, o Options, as account, dir string, loc
 	if s.child, err = process.Start(cmd, syscall.SIGQUIT); err != nil {
 		return err
 	}
+	if err := process.NoteServer(lock, s.child.Pid()); err != nil {
+		s.child.Kill()
+		return err
+	}
 	return s.awaitReady(ctx)
 }
 

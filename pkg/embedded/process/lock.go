@@ -21,8 +21,8 @@ var ErrLocked = errors.New("locked by another process")
 const lockPoll = 20 * time.Millisecond
 
 // Lock takes the exclusive lock on the file at path, which it creates, and writes the caller's process id into it. Closing
-// the file releases the lock, unless a child inherited it: then the child's exit does. A lock held by a process whose owner
-// is alive fails at once with ErrLocked; one held by an orphan that is just ending is waited for, up to wait.
+// the file releases the lock, unless a child inherited it: then the child's exit does. A lock whose owner, and server if noted
+// by NoteServer, are alive fails at once with ErrLocked; one held by what is just ending is waited for, up to wait.
 func Lock(ctx context.Context, path string, wait time.Duration) (*os.File, error) {
 	return lock(ctx, path, wait, false)
 }
@@ -49,8 +49,8 @@ func lock(ctx context.Context, path string, wait time.Duration, patient bool) (*
 			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		owner := readPid(f)
-		if !patient && (alive(owner) || time.Now().After(deadline)) {
+		owner, used := holders(f)
+		if !patient && (used || time.Now().After(deadline)) {
 			f.Close()
 			return nil, fmt.Errorf("lock %s (process %d): %w", path, owner, ErrLocked)
 		}
@@ -61,26 +61,46 @@ func lock(ctx context.Context, path string, wait time.Duration, patient bool) (*
 		case <-ticker.C:
 		}
 	}
-	if err := f.Truncate(0); err == nil {
-		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	}
-	if err != nil {
+	if err := note(f, os.Getpid()); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("write lock file %s: %w", path, err)
+		return nil, err
 	}
 	return f, nil
 }
 
-func readPid(f *os.File) int {
-	b, err := io.ReadAll(io.NewSectionReader(f, 0, 32))
-	if err != nil {
-		return 0
+// NoteServer writes the process id of the server that inherited the lock beside the caller's: once either is gone, what still
+// holds the lock is just ending.
+func NoteServer(lock *os.File, pid int) error { return note(lock, os.Getpid(), pid) }
+
+func note(f *os.File, pids ...int) error {
+	if err := f.Truncate(0); err != nil {
+		return fmt.Errorf("empty the lock file: %w", err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return 0
+	if _, err := f.WriteAt([]byte(strings.Trim(fmt.Sprint(pids), "[]")+"\n"), 0); err != nil {
+		return fmt.Errorf("write the lock file: %w", err)
 	}
-	return pid
+	return nil
+}
+
+// holders reads the lock file: its owner, and whether all processes named in it live.
+func holders(f *os.File) (owner int, used bool) {
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, 64))
+	if err != nil {
+		return 0, false
+	}
+	for i, word := range strings.Fields(string(b)) {
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			return owner, false
+		}
+		if i == 0 {
+			owner = pid
+		}
+		if !alive(pid) {
+			return owner, false
+		}
+	}
+	return owner, owner != 0
 }
 
 func alive(pid int) bool {

@@ -2,18 +2,13 @@ package realredis
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-)
 
-// parentEnv makes the test binary start a server, say so, and wait to be killed.
-const parentEnv = "TOLLGATE_TEST_REALREDIS_PARENT"
+	"github.com/tollgate-dev/tollgate/pkg/testkit/crash"
+)
 
 func client(t *testing.T, addr string) *redis.Client {
 	t.Helper()
@@ -76,38 +71,8 @@ func TestClusterServesEverySlot(t *testing.T) {
 	}
 }
 
-// TestChildDiesWithItsParent kills a process that started a server, as a crash or `go test -timeout` would.
-func TestChildDiesWithItsParent(t *testing.T) {
-	if os.Getenv(parentEnv) != "" {
-		s := Start(t)
-		fmt.Printf("addr %s\n", s.Addr)
-		select {} // until killed
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), parentEnv+"=1")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var addr string
-	if _, err := fmt.Fscanf(out, "addr %s\n", &addr); err != nil {
-		t.Fatal(err)
-	}
-	c := client(t, strings.TrimSpace(addr))
-	if err := c.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // killed
-	deadline := time.Now().Add(5 * time.Second)
-	for c.Ping(t.Context()).Err() == nil {
-		if time.Now().After(deadline) {
-			t.Fatal("the server outlives its parent")
-		}
-	}
+func TestServerDiesWithItsParent(t *testing.T) {
+	victim, pid := crash.Start(t, func() int { return Start(t).Pid() })
+	victim.Kill()
+	crash.AwaitGone(t, pid)
 }
