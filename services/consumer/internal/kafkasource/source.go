@@ -1,0 +1,193 @@
+// Package kafkasource reads the EVENT stage's log as a member of a consumer group, with segmentio/kafka-go.
+//
+// What repeats: messages that were fetched but not committed when the process died or the group rebalanced. kafka-go also hands out what
+// it had fetched before a rebalance (its issue 1398): some messages come to the old and the new owner. What removes the repeat: the
+// ledger, by event_id. No message is passed over: an offset is committed only after this process has stored all that it fetched
+// before it, and fetching began at what was committed.
+//
+// Settings that differ from kafka-go's defaults, and why:
+//
+//   - The topic is waited for before the group is joined: a member that joins before is given nothing, for ever (issues 800,
+//     1314, 1414). Later partitions are noticed within 5 s.
+//   - Session 10 s: the successor of a killed process waits that long, not 30 s.
+//   - Commits are synchronous, so that a stop ends with its offsets committed.
+package kafkasource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/tollgate-dev/tollgate/pkg/usage"
+	"github.com/tollgate-dev/tollgate/services/consumer/internal/consume"
+)
+
+// Config says what to read.
+type Config struct {
+	Brokers  []string
+	Topic    string
+	Group    string // a new group begins at the earliest offset
+	ClientID string
+	Queue    int // messages fetched ahead; they are held in memory
+}
+
+const (
+	topicPoll  = time.Second
+	askTimeout = 5 * time.Second
+	maxFetch   = 4 << 20 // bytes of one fetch of a partition; streamed, not held
+)
+
+// Source is a member of the group.
+type Source struct {
+	cfg    Config
+	client *kafka.Client
+	reader *kafka.Reader
+}
+
+var _ consume.Source = (*Source)(nil)
+
+// Open waits until the brokers answer and the topic exists, with a line of log now and then, and joins the group. It fails only if
+// ctx ends.
+func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Source, error) {
+	s := &Source{cfg: cfg, client: &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Timeout: askTimeout,
+		Transport: &kafka.Transport{ClientID: cfg.ClientID}}}
+	for tries := 0; ; tries++ {
+		partitions, err := s.partitions(ctx)
+		if err == nil {
+			log.Info("reading the event log", "topic", cfg.Topic, "partitions", len(partitions), "group", cfg.Group)
+			break
+		}
+		if tries%15 == 0 {
+			log.Warn("waiting for Kafka and the topic", "topic", cfg.Topic, "err", err)
+		}
+		select {
+		case <-time.After(topicPoll):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for topic %s: %w", cfg.Topic, ctx.Err())
+		}
+	}
+	s.reader = kafka.NewReader(kafka.ReaderConfig{
+		Brokers: cfg.Brokers, Topic: cfg.Topic, GroupID: cfg.Group, StartOffset: kafka.FirstOffset,
+		Dialer:        &kafka.Dialer{Timeout: askTimeout, DualStack: true, ClientID: cfg.ClientID},
+		QueueCapacity: cfg.Queue, MinBytes: 1, MaxBytes: maxFetch, MaxWait: time.Second,
+		WatchPartitionChanges: true, PartitionWatchInterval: 5 * time.Second,
+		HeartbeatInterval: time.Second, SessionTimeout: 10 * time.Second, RebalanceTimeout: 10 * time.Second, JoinGroupBackoff: 500 * time.Millisecond,
+		CommitInterval: 0,
+		ErrorLogger:    kafka.LoggerFunc(func(format string, args ...any) { log.Debug("kafka: " + fmt.Sprintf(format, args...)) }),
+	})
+	return s, nil
+}
+
+// Fetch implements consume.Source.
+func (s *Source) Fetch(ctx context.Context) (consume.Message, error) {
+	m, err := s.reader.FetchMessage(ctx)
+	if err != nil {
+		return consume.Message{}, fmt.Errorf("fetch from %s: %w", s.cfg.Topic, err)
+	}
+	out := consume.Message{Position: consume.Position{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset},
+		Message: usage.Message{Key: m.Key, Value: m.Value}}
+	for _, h := range m.Headers {
+		out.Headers = append(out.Headers, usage.Header{Key: h.Key, Value: string(h.Value)})
+	}
+	return out, nil
+}
+
+// Commit implements consume.Source.
+func (s *Source) Commit(ctx context.Context, at []consume.Position) error {
+	messages := make([]kafka.Message, len(at))
+	for i, p := range at {
+		messages[i] = kafka.Message{Topic: p.Topic, Partition: p.Partition, Offset: p.Offset}
+	}
+	if err := s.reader.CommitMessages(ctx, messages...); err != nil {
+		return fmt.Errorf("commit %d partitions of %s: %w", len(at), s.cfg.Topic, err)
+	}
+	return nil
+}
+
+// Close leaves the group, so that others take over at once.
+func (s *Source) Close() error { return s.reader.Close() }
+
+// Ping asks whether the brokers answer and know the topic.
+func (s *Source) Ping(ctx context.Context) error {
+	_, err := s.partitions(ctx)
+	return err
+}
+
+// partitions fails if the topic does not exist or one of its partitions has no leader.
+func (s *Source) partitions(ctx context.Context) ([]int, error) {
+	r, err := s.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{s.cfg.Topic}})
+	if err != nil {
+		return nil, fmt.Errorf("ask Kafka for topic %s: %w", s.cfg.Topic, err)
+	}
+	var ids []int
+	for _, t := range r.Topics {
+		if t.Error != nil {
+			return nil, fmt.Errorf("topic %s: %w", s.cfg.Topic, t.Error)
+		}
+		for _, p := range t.Partitions {
+			if p.Error != nil {
+				return nil, fmt.Errorf("partition %d of %s: %w", p.ID, s.cfg.Topic, p.Error)
+			}
+			ids = append(ids, p.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("topic %s has no partitions yet", s.cfg.Topic)
+	}
+	return ids, nil
+}
+
+// ErrBeyondEnd tells that the group has committed more than the log holds: the topic was made anew under a group that still knew
+// the old one. What lies below the committed offset would never be read.
+var ErrBeyondEnd = errors.New("the committed offset lies beyond the end of the log")
+
+// Lag gives the number of messages that the group has not committed, by partition, all members' together. On ErrBeyondEnd the map
+// is valid, and negative where it is so.
+func (s *Source) Lag(ctx context.Context) (map[int]int64, error) {
+	ids, err := s.partitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	committed, err := s.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: s.cfg.Group, Topics: map[string][]int{s.cfg.Topic: ids}})
+	if err == nil {
+		err = committed.Error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for the offsets of group %s: %w", s.cfg.Group, err)
+	}
+	var ask []kafka.OffsetRequest
+	for _, id := range ids {
+		ask = append(ask, kafka.FirstOffsetOf(id), kafka.LastOffsetOf(id))
+	}
+	ends, err := s.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{s.cfg.Topic: ask}})
+	if err != nil {
+		return nil, fmt.Errorf("ask for the ends of %s: %w", s.cfg.Topic, err)
+	}
+	at := map[int]int64{}
+	for _, p := range committed.Topics[s.cfg.Topic] {
+		if p.Error != nil {
+			return nil, fmt.Errorf("offset of partition %d of group %s: %w", p.Partition, s.cfg.Group, p.Error)
+		}
+		at[p.Partition] = p.CommittedOffset
+	}
+	lag := map[int]int64{}
+	var beyond error
+	for _, p := range ends.Topics[s.cfg.Topic] {
+		if p.Error != nil {
+			return nil, fmt.Errorf("end of partition %d of %s: %w", p.Partition, s.cfg.Topic, p.Error)
+		}
+		from, ok := at[p.Partition]
+		if !ok || from < p.FirstOffset { // nothing committed is -1; what retention removed can't be read any more
+			from = p.FirstOffset
+		}
+		lag[p.Partition] = p.LastOffset - from
+		if lag[p.Partition] < 0 {
+			beyond = fmt.Errorf("partition %d of %s: committed %d, end %d: %w", p.Partition, s.cfg.Topic, from, p.LastOffset, ErrBeyondEnd)
+		}
+	}
+	return lag, beyond
+}
