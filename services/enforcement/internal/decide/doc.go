@@ -1,0 +1,21 @@
+// Package decide is the DECISION stage: it turns what was sold (a quota) and what is asked (a request) into one question to the
+// limiter, and the limiter's answer into what the caller sees. Ending a request is here too: the settlement becomes one usage EVENT.
+//
+// The arithmetic is the limiter's (pkg/limit); the rules here are pure functions: Scopes, Rooms, refusal, buildRecord. Engine joins
+// them to three seams: Quotas, limit.Limiter, Events.
+//
+// # When a dependency fails
+//
+//   - Postgres away: quotas that are cached are used until their time ends; a subject that isn't cached gets ErrUnavailable.
+//   - Redis away or slower than the budget: ErrUnavailable. The reservation may have been made: the same request id may be checked
+//     again and is charged once. If nobody does, its slot returns when the lease ends.
+//   - Kafka away: Record answers ErrUnavailable after the settlement. The settlement keeps what the event says, so a repeat emits
+//     the same event, with the same id, and charges nothing twice. Rejections wait in a queue and may be lost; usage never is.
+//
+// # What a crash costs, and what removes the repeat
+//
+//   - after the check, before the answer: the caller repeats it by its request id, or the lease ends.
+//   - after the settlement, before Kafka has the event: the caller, which got no answer, repeats; the settlement is remembered
+//     (limit.DefaultTombstone) with the first call's figures and the event is made from them.
+//   - after Kafka has the event, before it is noted: the repeat sends the same event again; its event_id removes it downstream.
+package decide

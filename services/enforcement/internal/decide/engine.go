@@ -1,0 +1,160 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/pkg/tier"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
+)
+
+// ErrUnavailable is inside every error of an Engine: something it depends on could not be asked in time. The call may be repeated with
+// the same request id.
+var ErrUnavailable = errors.New("unavailable")
+
+// Quotas says what a subject may use.
+type Quotas interface {
+	Get(ctx context.Context, s subject.Subject) (tier.Quota, error)
+	// Reload gives a quota read after refuted was.
+	Reload(ctx context.Context, s subject.Subject, refuted tier.Quota) (tier.Quota, error)
+}
+
+// Events takes what the ledger is to know.
+type Events interface {
+	// Usage returns when the record is durable, or an error when it may not be. The caller hanging up doesn't stop it.
+	Usage(ctx context.Context, r usage.Record) error
+	// Rejection never waits; under a flood some are dropped and counted.
+	Rejection(r usage.Record)
+}
+
+// Options are an Engine's settings. Zero values take the defaults.
+type Options struct {
+	Lease    time.Duration // limit.DefaultLease
+	Budget   time.Duration // longest check: 50 ms
+	Settle   time.Duration // longest wait for quota and limiter when a request ends: 3 s
+	Region   string
+	Instance string
+	Now      func() time.Time // time.Now
+	Log      *slog.Logger     // slog.DiscardHandler's
+}
+
+// Engine decides and settles. It is safe for concurrent use.
+type Engine struct {
+	quotas  Quotas
+	limiter limit.Limiter
+	events  Events
+	o       Options
+}
+
+// New makes an Engine.
+func New(q Quotas, l limit.Limiter, e Events, o Options) *Engine {
+	if o.Lease == 0 {
+		o.Lease = limit.DefaultLease
+	}
+	if o.Budget == 0 {
+		o.Budget = 50 * time.Millisecond
+	}
+	if o.Settle == 0 {
+		o.Settle = 3 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Engine{q, l, e, o}
+}
+
+// maxStale is how often in a row a quota may turn out to be old before a decision is given up. Each time, another change was published
+// between reading it and using it.
+const maxStale = 5
+
+// Check decides one request within the budget. A refusal is an Answer, and leaves a rejection event.
+func (e *Engine) Check(ctx context.Context, r Request) (Answer, error) {
+	// The caller hanging up must not leave it open whether something was reserved.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.o.Budget)
+	defer cancel()
+	var a Answer
+	q, d, err := e.fresh(ctx, r.Subject, func(q tier.Quota) (limit.CheckRequest, error) { return ask(r, q, e.o.Lease) })
+	if err != nil {
+		return a, fmt.Errorf("check %s: %w", r.Subject, err)
+	}
+	a = answer(r, q, d)
+	if !a.Allowed && !r.DryRun {
+		e.events.Rejection(e.rejection(r, q, a, d.At))
+	}
+	return a, nil
+}
+
+// fresh asks the limiter by the subject's quota, and again by a newer one for as long as the limiter knows of a newer one.
+func (e *Engine) fresh(ctx context.Context, s subject.Subject, question func(tier.Quota) (limit.CheckRequest, error)) (tier.Quota, limit.Decision, error) {
+	var d limit.Decision
+	q, err := e.quotas.Get(ctx, s)
+	for try := 1; err == nil; try++ {
+		c, bad := question(q)
+		if bad != nil {
+			return q, d, bad
+		}
+		var stale *limit.StaleError
+		d, err = e.limiter.Check(ctx, c)
+		switch {
+		case err == nil:
+			return q, d, nil
+		case !errors.As(err, &stale) || try == maxStale:
+			return q, d, fmt.Errorf("%w: limiter: %w", ErrUnavailable, err)
+		}
+		q, err = e.quotas.Reload(ctx, s, q)
+	}
+	return q, d, fmt.Errorf("%w: quota: %w", ErrUnavailable, err)
+}
+
+// rejection is the event of a refusal, which happened at the limiter's time at.
+func (e *Engine) rejection(r Request, q tier.Quota, a Answer, at time.Time) usage.Record {
+	rec := usage.Record{EventID: usage.EventID(r.Subject, r.RequestID, usage.KindRejection), SchemaVersion: usage.SchemaVersion,
+		OrgID: q.OrgID, Tier: q.Tier, RequestID: r.RequestID, RequestedModel: r.Model, Model: a.Model, Timestamp: usage.At(at),
+		WasRateLimited: true, Reason: a.Reason, Scope: string(a.Scope), Outcome: usage.Rejected, Region: e.o.Region, Instance: e.o.Instance}
+	setSubject(&rec, r.Subject)
+	return rec
+}
+
+func setSubject(rec *usage.Record, s subject.Subject) {
+	if s.Kind == subject.APIKey {
+		rec.APIKeyID = s.ID
+		return
+	}
+	rec.UserID = s.ID
+}
+
+// Status is what a subject has left now.
+type Status struct {
+	Subject      subject.Subject
+	Tier         string
+	OrgID        string
+	Rooms        []Room
+	InFlight     int64 // open reservations of the subject
+	Suspended    bool
+	QuotaVersion int64
+}
+
+// Status looks without changing anything.
+func (e *Engine) Status(ctx context.Context, s subject.Subject) (Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.o.Settle)
+	defer cancel()
+	q, d, err := e.fresh(ctx, s, func(q tier.Quota) (limit.CheckRequest, error) { return question(s, q), nil })
+	if err != nil {
+		return Status{}, fmt.Errorf("status of %s: %w", s, err)
+	}
+	st := Status{Subject: s, Tier: q.Tier, OrgID: q.OrgID, Rooms: Rooms(d.Scopes), Suspended: q.Suspended, QuotaVersion: q.Version}
+	for _, sc := range d.Scopes {
+		if sc.Name == s.String() {
+			st.InFlight = sc.InUse
+		}
+	}
+	return st, nil
+}

@@ -1,0 +1,145 @@
+package decide
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/pkg/tier"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
+)
+
+// Used is what a caller says a request used, already validated. Short: only Input is known, and it counts input and output together.
+type Used struct {
+	Subject       subject.Subject
+	RequestID     uuid.UUID
+	Model         string // served; "" if Short
+	Input, Output int64
+	Cached        int64
+	LatencyMillis int64
+	Outcome       usage.Outcome
+	Short         bool
+}
+
+// Recorded answers a record.
+type Recorded struct {
+	EventID uuid.UUID
+	Status  limit.SettleStatus
+}
+
+// AlreadyRecorded says that this call changed nothing.
+func (r Recorded) AlreadyRecorded() bool { return r.Status == limit.AlreadySettled }
+
+// markTimeout bounds the note that an event is durable. Without the note a repeat sends the event again, which costs little.
+const markTimeout = time.Second
+
+// Record settles a request, once, and returns when its usage event is durable. The caller hanging up stops nothing.
+func (e *Engine) Record(ctx context.Context, u Used) (Recorded, error) {
+	ctx = context.WithoutCancel(ctx)
+	out := Recorded{EventID: usage.EventID(u.Subject, u.RequestID, usage.KindUsage)}
+	shard, s, err := e.settle(ctx, u)
+	if err != nil {
+		return out, fmt.Errorf("record %s of %s: %w", u.RequestID, u.Subject, err)
+	}
+	out.Status = s.Status
+	if s.Emitted {
+		return out, nil
+	}
+	rec, err := buildRecord(u.Subject, u.RequestID, s)
+	if err != nil {
+		return out, fmt.Errorf("record %s of %s: %w", u.RequestID, u.Subject, err)
+	}
+	if err := e.events.Usage(ctx, rec); err != nil {
+		return out, fmt.Errorf("record %s of %s: %w: events: %w", u.RequestID, u.Subject, ErrUnavailable, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	if err := e.limiter.MarkEmitted(ctx, shard, u.Subject, u.RequestID); err != nil {
+		e.o.Log.WarnContext(ctx, "a durable event could not be noted; a repeated record will send it again", "event_id", out.EventID.String(), "err", err)
+	}
+	return out, nil
+}
+
+func (e *Engine) settle(ctx context.Context, u Used) (int, limit.Settlement, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.o.Settle)
+	defer cancel()
+	q, err := e.quotas.Get(ctx, u.Subject)
+	if err != nil {
+		return 0, limit.Settlement{}, fmt.Errorf("%w: quota: %w", ErrUnavailable, err)
+	}
+	meta, err := json.Marshal(e.settleMetaOf(u, q))
+	if err != nil {
+		return 0, limit.Settlement{}, err
+	}
+	shard := subject.Shard(q.OrgID, u.Subject)
+	s, err := e.limiter.Settle(ctx, limit.SettleRequest{Shard: shard, Subject: u.Subject, RequestID: u.RequestID,
+		Scopes: Scopes(u.Subject, q), Actual: limit.Usage(u.Input, u.Output), Meta: string(meta)})
+	if err != nil {
+		return shard, s, fmt.Errorf("%w: limiter: %w", ErrUnavailable, err)
+	}
+	return shard, s, nil
+}
+
+// settleMeta is kept with the settlement until its event is durable: all that the event says and the check did not know, so that a
+// repeat, on whichever instance, emits the very same event.
+type settleMeta struct {
+	AtMillis  int64         `json:"a"` // when it was settled: the event's time if no check is known
+	Model     string        `json:"m,omitempty"`
+	Input     int64         `json:"i,omitempty"`
+	Output    int64         `json:"o,omitempty"`
+	Cached    int64         `json:"c,omitempty"`
+	LatencyMS int64         `json:"l,omitempty"`
+	Outcome   usage.Outcome `json:"x"`
+	Short     bool          `json:"s,omitempty"`
+	Tier      string        `json:"t"` // of the quota at the settlement, for an event without a check
+	OrgID     string        `json:"g,omitempty"`
+	Region    string        `json:"r,omitempty"`
+	Instance  string        `json:"n,omitempty"`
+}
+
+func (e *Engine) settleMetaOf(u Used, q tier.Quota) settleMeta {
+	return settleMeta{AtMillis: e.o.Now().UnixMilli(), Model: u.Model, Input: u.Input, Output: u.Output, Cached: u.Cached, LatencyMS: u.LatencyMillis,
+		Outcome: u.Outcome, Short: u.Short, Tier: q.Tier, OrgID: q.OrgID, Region: e.o.Region, Instance: e.o.Instance}
+}
+
+var errNoMeta = errors.New("the settlement has lost what its event says")
+
+// buildRecord makes the event from the settlement that counted, and from nothing else: every repeat makes the same one.
+func buildRecord(sub subject.Subject, requestID uuid.UUID, s limit.Settlement) (usage.Record, error) {
+	var m settleMeta
+	if s.Meta == "" {
+		return usage.Record{}, errNoMeta
+	}
+	if err := json.Unmarshal([]byte(s.Meta), &m); err != nil {
+		return usage.Record{}, fmt.Errorf("%w: %w", errNoMeta, err)
+	}
+	c, held := checkMeta{Tier: m.Tier, OrgID: m.OrgID, RequestedModel: m.Model}, !s.CheckedAt.IsZero()
+	if held && s.CheckMeta != "" {
+		c = checkMeta{}
+		if err := json.Unmarshal([]byte(s.CheckMeta), &c); err != nil {
+			return usage.Record{}, fmt.Errorf("what the check kept: %w", err)
+		}
+	}
+	rec := usage.Record{EventID: usage.EventID(sub, requestID, usage.KindUsage), SchemaVersion: usage.SchemaVersion, OrgID: c.OrgID, Tier: c.Tier,
+		RequestID: requestID, RequestedModel: c.RequestedModel, Model: m.Model, InputTokens: m.Input, OutputTokens: m.Output, CachedInputTokens: m.Cached,
+		ReservedTokens: s.Reserved[limit.Tokens], LatencyMS: m.LatencyMS, Outcome: m.Outcome, Region: m.Region, Instance: m.Instance}
+	setSubject(&rec, sub)
+	rec.Timestamp, rec.Reservation = usage.At(s.CheckedAt), usage.Held
+	if !held {
+		rec.Timestamp, rec.Reservation = usage.At(time.UnixMilli(m.AtMillis)), usage.Missing
+	}
+	if m.Short {
+		rec.Estimated, rec.Model = true, c.RequestedModel
+		if c.Input != nil { // the input was counted before; what goes beyond it is output
+			rec.InputTokens = min(*c.Input, m.Input)
+			rec.OutputTokens = m.Input - rec.InputTokens
+		}
+	}
+	return rec, nil
+}
