@@ -201,3 +201,19 @@ func connectionLost(err error) bool {
 	var ce *pgconn.ConnectError
 	return !errors.Is(err, pgx.ErrNoRows) && !errors.Is(err, ErrTierMissing) && !errors.As(err, &ce)
 }
+
+// Unavailable tells whether an error means that Postgres can't serve now, so that the call may be repeated: it is away, starting,
+// stopping, out of connections, or too slow. Any other error of this package is a fault or an answer.
+func Unavailable(err error) bool {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		switch {
+		case len(pe.Code) != 5:
+			return false
+		case pe.Code[:3] == "57P", pe.Code[:2] == "08", pe.Code[:2] == "53", pe.Code == "57014", pe.Code == "55P03", pe.Code == "25P03":
+			return true
+		}
+		return false
+	}
+	return err != nil && !errors.Is(err, pgx.ErrNoRows) && !errors.Is(err, ErrTierMissing) && !errors.Is(err, ErrVersionMismatch)
+}

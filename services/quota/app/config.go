@@ -1,0 +1,112 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tollgate-dev/tollgate/pkg/auth"
+	"github.com/tollgate-dev/tollgate/pkg/config"
+)
+
+// Config is what the service needs to know. The fields without a variable are for those who start it inside another process.
+type Config struct {
+	Addr         string        `env:"TOLLGATE_QUOTA_ADDR" envDefault:":8082"`
+	PostgresURL  string        `env:"TOLLGATE_POSTGRES_URL,required"`
+	RedisURL     string        `env:"TOLLGATE_REDIS_URL,required"`
+	KafkaBrokers []string      `env:"TOLLGATE_KAFKA_BROKERS,required"`
+	AdminToken   config.Secret `env:"TOLLGATE_ADMIN_TOKEN,required"`
+	ViewerToken  config.Secret `env:"TOLLGATE_VIEWER_TOKEN"`
+	ServiceToken config.Secret `env:"TOLLGATE_SERVICE_TOKEN"` // known only to be refused with 403 instead of 401
+	LogLevel     slog.Level    `env:"TOLLGATE_LOG_LEVEL" envDefault:"info"`
+	Instance     string        `env:"TOLLGATE_INSTANCE" envDefault:"quota-0"`
+
+	Listener net.Listener `env:"-"` // nil: listen on Addr
+	Log      *slog.Logger `env:"-"` // nil: JSON on standard output
+}
+
+// ListenAddr implements config.Service.
+func (c *Config) ListenAddr() string { return c.Addr }
+
+// Validate implements config.Validator.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(name string, err error) { errs = append(errs, fmt.Errorf("%s: %w", name, err)) }
+	if _, _, err := net.SplitHostPort(c.Addr); err != nil {
+		bad("TOLLGATE_QUOTA_ADDR", err)
+	}
+	if c.PostgresURL != "" {
+		if _, err := pgxpool.ParseConfig(c.PostgresURL); err != nil {
+			bad("TOLLGATE_POSTGRES_URL", errors.New("is not a Postgres connection string")) // the parser's own text may quote the password
+		}
+	}
+	if c.RedisURL != "" {
+		if _, err := redisOptions(c.RedisURL); err != nil {
+			bad("TOLLGATE_REDIS_URL", errors.New("is not a redis:// or rediss:// URL"))
+		}
+	}
+	for _, b := range c.KafkaBrokers {
+		if _, _, err := net.SplitHostPort(b); err != nil {
+			bad("TOLLGATE_KAFKA_BROKERS", err)
+		}
+	}
+	known := map[config.Secret]string{}
+	for _, t := range []struct {
+		name  string
+		token config.Secret
+	}{{"TOLLGATE_ADMIN_TOKEN", c.AdminToken}, {"TOLLGATE_VIEWER_TOKEN", c.ViewerToken}, {"TOLLGATE_SERVICE_TOKEN", c.ServiceToken}} {
+		switch other := known[t.token]; {
+		case t.token == "":
+			continue
+		case len(t.token) < 16:
+			bad(t.name, errors.New("must have at least 16 characters"))
+		case strings.ContainsAny(t.token.Reveal(), " \t\r\n"):
+			bad(t.name, errors.New("must hold no spaces"))
+		case other != "":
+			bad(t.name, fmt.Errorf("is the same as %s: whose right would hold?", other))
+		}
+		known[t.token] = t.name
+	}
+	return errors.Join(errs...)
+}
+
+// tokens are the bearers the API knows, by the names that the history of changes shows.
+func (c *Config) tokens() auth.Tokens {
+	var ts auth.Tokens
+	for _, t := range []struct {
+		name  string
+		role  auth.Role
+		token config.Secret
+	}{{"admin", auth.Admin, c.AdminToken}, {"viewer", auth.Viewer, c.ViewerToken}, {"service", auth.Service, c.ServiceToken}} {
+		if t.token != "" {
+			ts = append(ts, auth.NewGrant(t.name, t.role, t.token.Reveal()))
+		}
+	}
+	return ts
+}
+
+// redisOptions reads a URL of one server, or of a cluster (further nodes as addr parameters: redis://a:1?addr=b:2&addr=c:3).
+func redisOptions(url string) (*redis.UniversalOptions, error) {
+	o := &redis.UniversalOptions{}
+	if strings.Contains(url, "addr=") {
+		c, err := redis.ParseClusterURL(url)
+		if err != nil {
+			return nil, err
+		}
+		o.Addrs, o.Username, o.Password, o.TLSConfig, o.IsClusterMode = c.Addrs, c.Username, c.Password, c.TLSConfig, true
+	} else {
+		c, err := redis.ParseURL(url)
+		if err != nil {
+			return nil, err
+		}
+		o.Addrs, o.Username, o.Password, o.TLSConfig, o.DB = []string{c.Addr}, c.Username, c.Password, c.TLSConfig, c.DB
+	}
+	o.ContextTimeoutEnabled = true // else a PUT would wait for the client's own timeouts, several times over
+	o.MaxRetries = 1
+	return o, nil
+}

@@ -1,0 +1,88 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/tollgate-dev/tollgate/pkg/pgquota"
+	"github.com/tollgate-dev/tollgate/pkg/problem"
+	"github.com/tollgate-dev/tollgate/pkg/strictjson"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/pkg/tier"
+)
+
+// propagation tells how far a change has come.
+const (
+	done    = "done"    // every check that starts from now on sees it
+	pending = "pending" // Redis can't be reached; it will be told as soon as it can
+)
+
+// quotaBody is the body of PUT quota. An absent limit is the tier's; absent org_id, tier and suspended stay as they are.
+type quotaBody struct {
+	OrgID           *string   `json:"org_id"`
+	Tier            *string   `json:"tier"`
+	RPMLimit        *int64    `json:"rpm_limit"`
+	TPMLimit        *int64    `json:"tpm_limit"`
+	TPDLimit        *int64    `json:"tpd_limit"`
+	ConcurrentLimit *int64    `json:"concurrent_limit"`
+	AllowedModels   *[]string `json:"allowed_models"`
+	MaxContext      *int64    `json:"max_context"`
+	Suspended       *bool     `json:"suspended"`
+	Reason          string    `json:"reason"`
+}
+
+func (b quotaBody) change(s subject.Subject, p pgquota.Precondition, actor string) pgquota.Change {
+	return pgquota.Change{Subject: s, OrgID: b.OrgID, Tier: b.Tier, Suspended: b.Suspended, If: p, Actor: actor, Reason: b.Reason,
+		Own: tier.Overrides{RPMLimit: b.RPMLimit, TPMLimit: b.TPMLimit, TPDLimit: b.TPDLimit, ConcurrentLimit: b.ConcurrentLimit,
+			AllowedModels: b.AllowedModels, MaxContext: b.MaxContext}}
+}
+
+func (s *server) getQuota(c echo.Context) error {
+	id, err := pathID(c, "user_id")
+	if err != nil {
+		return err
+	}
+	if wrong := checkID("user_id", id); wrong != nil {
+		return problem.Invalid(wrong...)
+	}
+	e, err := s.Store.Entry(c.Request().Context(), subject.Subject{Kind: subject.User, ID: id})
+	if err != nil {
+		return err
+	}
+	// No 304 here: the version is the quota's own, but what it amounts to also changes with its tier.
+	c.Response().Header().Set("ETag", etag(e.Version))
+	return c.JSON(http.StatusOK, e.View())
+}
+
+func (s *server) putQuota(c echo.Context) error {
+	id, err := pathID(c, "user_id")
+	if err != nil {
+		return err
+	}
+	ctx, r := c.Request().Context(), c.Request()
+	cond, wrong := precondition(r.Header)
+	wrong = append(checkID("user_id", id), wrong...)
+	var body quotaBody
+	if err := strictjson.Read(r, &body); err != nil {
+		fields, other := split(err)
+		if other != nil {
+			return other
+		}
+		wrong = append(wrong, fields...)
+	}
+	change := body.change(subject.Subject{Kind: subject.User, ID: id}, cond, actor(c))
+	wrong = merge(wrong, fieldErrors(change.Validate()))
+	if len(wrong) > 0 {
+		return problem.Invalid(s.alsoUnknownTier(ctx, body.Tier, wrong)...)
+	}
+	res, err := s.Store.PutQuota(ctx, change)
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set("ETag", etag(res.Version))
+	return c.JSON(http.StatusOK, struct {
+		pgquota.View
+		Propagation string `json:"propagation"`
+	}{res.View(), s.settle(ctx, pgquota.KindQuota, res.Changed, res.Fences)})
+}

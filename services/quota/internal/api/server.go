@@ -1,0 +1,181 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tollgate-dev/tollgate/pkg/auth"
+	"github.com/tollgate-dev/tollgate/pkg/observe"
+	"github.com/tollgate-dev/tollgate/pkg/pgquota"
+	"github.com/tollgate-dev/tollgate/pkg/problem"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/pkg/tier"
+)
+
+// callTimeout bounds what one call may take of Postgres; publication to Redis comes on top.
+const callTimeout = 10 * time.Second
+
+// Store is what the API needs of Postgres.
+type Store interface {
+	Entry(ctx context.Context, s subject.Subject) (pgquota.Entry, error)
+	PutQuota(ctx context.Context, c pgquota.Change) (pgquota.QuotaResult, error)
+	Tier(ctx context.Context, name string) (tier.Tier, error)
+	Tiers(ctx context.Context) ([]tier.Tier, error)
+	PutTier(ctx context.Context, c pgquota.TierChange) (pgquota.TierResult, error)
+}
+
+var _ Store = (*pgquota.Store)(nil)
+
+// Publisher makes committed changes known to Redis before a PUT answers. An error: not now, but later.
+type Publisher interface {
+	Publish(ctx context.Context, fences []pgquota.Fence) error
+}
+
+// Config is what the API is made of. Committed is called after each change.
+type Config struct {
+	Store     Store
+	Publisher Publisher
+	Committed func()
+	Tokens    auth.Tokens
+	Health    *observe.Health
+	Registry  *prometheus.Registry
+	Log       *slog.Logger
+}
+
+type server struct {
+	Config
+	http    *observe.HTTPMetrics
+	changes *prometheus.CounterVec
+	refused *prometheus.CounterVec
+	routes  map[string]bool
+}
+
+// New makes the handler of the whole port: probes and API.
+func New(cfg Config) http.Handler {
+	s := &server{Config: cfg, http: observe.NewHTTPMetrics(cfg.Registry), routes: map[string]bool{},
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_quota_changes_total",
+			Help: "Answered PUTs by kind and by how far the change has come: done, pending, unchanged."}, []string{"kind", "result"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_quota_refused_total",
+			Help: "Calls refused for want of a right, by reason."}, []string{"reason"})}
+	cfg.Registry.MustRegister(s.changes, s.refused)
+	for _, kind := range []string{pgquota.KindQuota, pgquota.KindTier} {
+		for _, result := range []string{"done", "pending", "unchanged"} {
+			s.changes.WithLabelValues(kind, result)
+		}
+	}
+
+	e := echo.New()
+	e.HTTPErrorHandler = s.fail
+	e.Use(s.frame, s.access)
+	read := []string{http.MethodGet, http.MethodHead}
+	e.Match(read, "/internal/quota/:user_id", s.getQuota)
+	e.PUT("/internal/quota/:user_id", s.putQuota)
+	e.Match(read, "/internal/tiers", s.listTiers)
+	e.Match(read, "/internal/tiers/:tier", s.getTier)
+	e.PUT("/internal/tiers/:tier", s.putTier)
+	for _, r := range e.Routes() {
+		s.routes[r.Path] = true
+	}
+
+	probes := http.NewServeMux()
+	cfg.Health.Mount(probes, cfg.Registry)
+	recovering := observe.Recover(cfg.Log, func(w http.ResponseWriter) {
+		problem.Write(w, problem.New(http.StatusInternalServerError, problem.CodeInternal, "Something went wrong on our side."))
+	}, e)
+	// No ServeMux in front of echo: it would redirect paths with // or .. in an id before anybody has asked who is calling.
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz", "/readyz", "/metrics":
+			probes.ServeHTTP(w, r)
+		default:
+			recovering.ServeHTTP(w, r)
+		}
+	})
+}
+
+// frame goes around every call: headers, a deadline, one log line, one observation.
+func (s *server) frame(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		start, r := time.Now(), c.Request()
+		id := r.Header.Get("X-Request-Id")
+		if subject.ValidateID(id) != nil {
+			id = uuid.NewString()
+		}
+		h := c.Response().Header()
+		h.Set("X-Request-Id", id)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+		defer cancel()
+		c.SetRequest(r.WithContext(ctx))
+
+		err := next(c)
+		if err != nil {
+			c.Error(err)
+		}
+		route, status, took := c.Path(), c.Response().Status, time.Since(start)
+		if !s.routes[route] {
+			route = ""
+		}
+		s.http.Observe(route, r.Method, status, took)
+		level := slog.LevelInfo
+		attrs := []slog.Attr{slog.String("request_id", id), slog.String("method", r.Method), slog.String("path", cut(r.URL.Path)),
+			slog.Int("status", status), slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("actor", actor(c))}
+		if err != nil && status >= http.StatusInternalServerError {
+			level = slog.LevelError
+			attrs = append(attrs, slog.Any("err", err))
+		}
+		s.Log.LogAttrs(ctx, level, "request", attrs...)
+		return nil
+	}
+}
+
+// cut keeps a forged path from filling the log.
+func cut(s string) string {
+	if len(s) > 300 {
+		return s[:300] + "…"
+	}
+	return s
+}
+
+// fail is where failures become HTTP.
+func (s *server) fail(err error, c echo.Context) {
+	if c.Response().Committed {
+		return
+	}
+	p := asProblem(err)
+	p.RequestID = c.Response().Header().Get("X-Request-Id")
+	problem.Write(c.Response(), p)
+}
+
+func asProblem(err error) *problem.Problem {
+	var he *echo.HTTPError
+	var vm *pgquota.VersionMismatch
+	switch {
+	case errors.As(err, &he) && he.Code == http.StatusNotFound:
+		return problem.New(http.StatusNotFound, problem.CodeNotFound, "There is nothing at this path.")
+	case errors.As(err, &he) && he.Code == http.StatusMethodNotAllowed:
+		return problem.New(http.StatusMethodNotAllowed, problem.CodeMethodNotAllowed, "This path does not know that method; Allow names those it knows.")
+	case errors.As(err, &vm):
+		return mismatch(vm)
+	}
+	if fields := fieldErrors(err); len(fields) > 0 {
+		return problem.Invalid(fields...)
+	}
+	var p *problem.Problem
+	if !errors.As(err, &p) && pgquota.Unavailable(err) {
+		return problem.New(http.StatusServiceUnavailable, problem.CodeUnavailable, "The quota store can't be reached. The call may be repeated.").Because(err)
+	}
+	p = problem.From(err)
+	clone := *p // it is about to get this call's request_id
+	return &clone
+}
