@@ -12,3 +12,7 @@ require (
 )
 
 replace (
+	github.com/tollgate-dev/tollgate/migrations => ../../migrations
+	github.com/tollgate-dev/tollgate/pkg => ../../pkg
+	github.com/tollgate-dev/tollgate/schemas => ../../schemas
+)
