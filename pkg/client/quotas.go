@@ -20,17 +20,21 @@ func NewQuotas(baseURL, token string, opts ...Option) *Quotas {
 // Close drops kept connections.
 func (q *Quotas) Close() { q.close() }
 
-// Quota is what a user may use now.
+// Quota is what a user may use now. After a change, Propagation is "done", or "pending" while Redis can't be told of it.
 type Quota struct {
 	UserID string `json:"user_id"`
 	tier.Quota
+	Overrides   tier.Overrides `json:"overrides"`
+	Propagation string         `json:"propagation"`
 }
 
-// QuotaChange replaces a user's quota. What is omitted comes from the tier; 0 is unlimited.
+// QuotaChange states the whole set of a user's own limits: an omitted one is the tier's again, 0 is unlimited. Tier, OrgID and Suspended
+// stay as they are where omitted; an empty OrgID leaves the org.
 type QuotaChange struct {
-	Tier      string `json:"tier,omitempty"`
-	OrgID     string `json:"org_id,omitempty"`
-	Suspended bool   `json:"suspended,omitempty"`
+	Tier      string  `json:"tier,omitempty"`
+	OrgID     *string `json:"org_id,omitempty"`
+	Suspended *bool   `json:"suspended,omitempty"`
+	Reason    string  `json:"reason,omitempty"` // for the history
 	tier.Overrides
 	IfVersion *int64 `json:"-"` // change only if this is still the version, else 412
 }
@@ -48,7 +52,7 @@ func (q *Quotas) GetQuota(ctx context.Context, userID string) (Quota, error) {
 	return out, err
 }
 
-// PutQuota changes a user's quota. Once it has answered, every check that starts afterwards is decided by the new one.
+// PutQuota changes a user's quota. Once it has answered with Propagation "done", every check that starts is decided by the new one.
 func (q *Quotas) PutQuota(ctx context.Context, userID string, c QuotaChange) (Quota, error) {
 	var out Quota
 	_, err := q.call(ctx, http.MethodPut, "/internal/quota/"+url.PathEscape(userID), ifMatch(c.IfVersion), c, &out)
@@ -65,7 +69,17 @@ type TierChange struct {
 	AllowedModels   []string       `json:"allowed_models"`
 	MaxContext      int64          `json:"max_context"`
 	RedisAway       tier.RedisAway `json:"redis_away"`
+	Reason          string         `json:"reason,omitempty"`
 	IfVersion       *int64         `json:"-"`
+}
+
+// Tiers reads the catalogue, the lowest priority first.
+func (q *Quotas) Tiers(ctx context.Context) ([]tier.Tier, error) {
+	var out struct {
+		Tiers []tier.Tier `json:"tiers"`
+	}
+	_, err := q.call(ctx, http.MethodGet, "/internal/tiers", nil, nil, &out)
+	return out.Tiers, err
 }
 
 // GetTier reads a tier of the catalogue.
