@@ -27,8 +27,11 @@ func WithHTTPClient(c *http.Client) Option { return func(k *caller) { k.http = c
 // WithConnections keeps up to n connections open to the service between calls (64 by default): as many as calls run at once.
 func WithConnections(n int) Option { return func(k *caller) { k.connections = n } }
 
-// WithPatience is how long Record keeps trying while the service is away (30 s by default).
+// WithPatience is how long Record and CheckPatiently keep trying while the service is away (30 s by default).
 func WithPatience(d time.Duration) Option { return func(k *caller) { k.patience = d } }
+
+// WithRetryHook is told why, each time a call is about to be sent again. It is called from any goroutine.
+func WithRetryHook(f func(err error)) Option { return func(k *caller) { k.onRetry = f } }
 
 // caller sends JSON to one service and reads JSON or a problem.
 type caller struct {
@@ -38,10 +41,11 @@ type caller struct {
 	connections int
 	patience    time.Duration
 	backoff     func(attempt int) time.Duration
+	onRetry     func(error)
 }
 
 func newCaller(base, token string, opts []Option) *caller {
-	k := &caller{base: strings.TrimRight(base, "/"), token: token, connections: 64, patience: 30 * time.Second, backoff: backoff}
+	k := &caller{base: strings.TrimRight(base, "/"), token: token, connections: 64, patience: 30 * time.Second, backoff: backoff, onRetry: func(error) {}}
 	for _, o := range opts {
 		o(k)
 	}

@@ -126,6 +126,28 @@ func TestRecordIsRepeatedWithTheSameRequestIDUntilItIsDurable(t *testing.T) {
 	}
 }
 
+func TestPatientCheckAsksAgainWithTheSameRequestID(t *testing.T) {
+	var calls, retries atomic.Int32
+	url, sent := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if calls.Add(1) < 3 {
+			problem.Write(w, problem.New(http.StatusServiceUnavailable, problem.CodeUnavailable, "No decision could be made in time."))
+			return
+		}
+		answer(`{"allowed":true}`)(w, r)
+	})
+	e := client.NewEnforcement(url, "tok", client.WithRetryHook(func(error) { retries.Add(1) }))
+	d, err := e.CheckPatiently(t.Context(), client.CheckRequest{UserID: "u1", Model: "grok-2", EstimatedTokens: new(int64(1))})
+	if err != nil || !d.Allowed || retries.Load() != 2 {
+		t.Fatalf("decision %+v after %d retries, %v", d, retries.Load(), err)
+	}
+	if b := sent(); b[0]["request_id"] != b[2]["request_id"] || b[0]["request_id"] == nil {
+		t.Errorf("request ids %v, %v", b[0]["request_id"], b[2]["request_id"])
+	}
+	if _, err := e.Check(t.Context(), client.CheckRequest{UserID: "u1"}); err != nil || calls.Load() != 4 {
+		t.Errorf("a plain check: %v, %d calls", err, calls.Load())
+	}
+}
+
 func TestRecordDoesNotRepeatWhatCanNotPass(t *testing.T) {
 	var calls atomic.Int32
 	url, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {

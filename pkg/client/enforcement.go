@@ -56,13 +56,24 @@ type Decision struct {
 	Room
 }
 
-// Check asks for a decision, once: whoever waits for an answer has an own budget.
+// Check asks for a decision, once: whoever has an end client waiting has a budget of its own.
 func (e *Enforcement) Check(ctx context.Context, r CheckRequest) (Decision, error) {
 	if r.RequestID == uuid.Nil {
 		r.RequestID = uuid.Must(uuid.NewV7())
 	}
 	var d Decision
 	_, err := e.call(ctx, http.MethodPost, "/internal/rate-limit/check", nil, r, &d)
+	return d, err
+}
+
+// CheckPatiently is Check for callers that have time: while the service is away or unavailable it asks again, with the same request id,
+// until its patience or ctx ends. However often it asks, the request is charged once.
+func (e *Enforcement) CheckPatiently(ctx context.Context, r CheckRequest) (Decision, error) {
+	if r.RequestID == uuid.Nil {
+		r.RequestID = uuid.Must(uuid.NewV7())
+	}
+	var d Decision
+	err := e.patiently(ctx, http.MethodPost, "/internal/rate-limit/check", r, &d)
 	return d, err
 }
 
@@ -89,20 +100,27 @@ type Receipt struct {
 // Record reports usage. While the service is away or unavailable it tries again, with the same request id, until its patience or ctx
 // ends: usage that is not recorded is not billed, and a repeat is billed once.
 func (e *Enforcement) Record(ctx context.Context, r RecordRequest) (Receipt, error) {
+	var rec Receipt
+	err := e.patiently(ctx, http.MethodPost, "/internal/rate-limit/record", r, &rec)
+	return rec, err
+}
+
+// patiently calls until it gets an answer that a repeat would not change, or until patience or ctx ends.
+func (e *Enforcement) patiently(ctx context.Context, method, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
-		var rec Receipt
-		_, err := e.call(ctx, http.MethodPost, "/internal/rate-limit/record", nil, r, &rec)
+		_, err := e.call(ctx, method, path, nil, in, out)
 		if err == nil || !mayPass(err) {
-			return rec, err
+			return err
 		}
 		wait := time.NewTimer(e.backoff(attempt))
 		select {
 		case <-wait.C:
+			e.onRetry(err)
 		case <-ctx.Done():
 			wait.Stop()
-			return rec, err // why it could not be recorded says more than that time is up
+			return err // why it could not be done says more than that time is up
 		}
 	}
 }

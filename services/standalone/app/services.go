@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tollgate-dev/tollgate/pkg/config"
+	"github.com/tollgate-dev/tollgate/pkg/observe"
 	consumer "github.com/tollgate-dev/tollgate/services/consumer/app"
 	enforcement "github.com/tollgate-dev/tollgate/services/enforcement/app"
 	quota "github.com/tollgate-dev/tollgate/services/quota/app"
@@ -29,7 +30,7 @@ func (s *standalone) services() []service {
 			if err := config.Load(environ, &c); err != nil {
 				return err
 			}
-			c.LogTo = log
+			c.Log = observe.NewLogger(log, c.LogLevel, "quota", c.Instance)
 			return quota.Run(ctx, c)
 		}},
 		{"consumer", s.cfg.ConsumerAddr, func(ctx context.Context, environ []string, log io.Writer) error {
@@ -45,7 +46,7 @@ func (s *standalone) services() []service {
 			if err := config.Load(environ, &c); err != nil {
 				return err
 			}
-			c.LogTo = log
+			c.Log = observe.NewLogger(log, c.LogLevel, "enforcement", c.Instance)
 			return enforcement.Run(ctx, c)
 		}},
 	}

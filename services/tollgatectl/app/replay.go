@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,7 +63,7 @@ where a running standalone writes it. Exit code 1: a call failed, or the ledger 
 	fs.StringVar(&f.quota, "quota", quotaKeep, "quota to give every user first: keep, unlimited, or a tier's `name`")
 	fs.StringVar(&f.prefix, "prefix", "", "of the user ids u00000, u00001, … (default: one of this run's own, so that replays don't mix)")
 	fs.StringVar(&f.model, "model", "grok-2", "`name` of the model asked for")
-	fs.IntVar(&f.workers, "workers", 64, "checks, and as many records, at once")
+	fs.IntVar(&f.workers, "workers", 32, "checks, and as many records, at once")
 	fs.DurationVar(&f.waitLedger, "wait-ledger", time.Minute, "give up when the ledger has not moved for so long (0: don't compare)")
 	fs.BoolVar(&f.json, "json", false, "print the account as JSON")
 	fs.StringVar(&f.enforcementURL, "enforcement-url", "", "default: TOLLGATE_ENFORCEMENT_URL")
@@ -149,12 +150,15 @@ func runReplay(ctx context.Context, f replayFlags, world IO) error {
 		}
 	}
 
-	api := client.NewEnforcement(f.enforcementURL, f.token, client.WithConnections(2*f.workers))
+	var retried atomic.Int64
+	api := client.NewEnforcement(f.enforcementURL, f.token, client.WithConnections(2*f.workers),
+		client.WithRetryHook(func(error) { retried.Add(1) }))
 	defer api.Close()
 	bar := progress.Start(world.Stderr, "checks", int64(len(requests)))
 	account := replay.Run(ctx, replay.Config{Requests: requests, Users: replay.Users(f.seed, f.users, len(requests)), Prefix: f.prefix,
 		Model: f.model, Speed: f.speed, Workers: f.workers}, api, bar.Add)
 	bar.Finish()
+	account.Retried = retried.Load()
 
 	report := report{Account: account, Prefix: f.prefix}
 	report.Faults = account.Faults()

@@ -15,7 +15,7 @@ import (
 
 // Enforcement is what traffic asks and tells.
 type Enforcement interface {
-	Check(ctx context.Context, r client.CheckRequest) (client.Decision, error)
+	CheckPatiently(ctx context.Context, r client.CheckRequest) (client.Decision, error)
 	Record(ctx context.Context, r client.RecordRequest) (client.Receipt, error)
 }
 
@@ -73,7 +73,7 @@ func send(ctx context.Context, api Enforcement, p Profile, r *rand.Rand, t *Tall
 func one(ctx context.Context, api Enforcement, p Profile, q request, t *Tally) {
 	id := uuid.Must(uuid.NewV7())
 	begin := time.Now()
-	d, err := api.Check(ctx, client.CheckRequest{UserID: p.User, Model: q.model, RequestID: id, InputTokens: &q.input, MaxOutputTokens: &q.maxOutput})
+	d, err := api.CheckPatiently(ctx, client.CheckRequest{UserID: p.User, Model: q.model, RequestID: id, InputTokens: &q.input, MaxOutputTokens: &q.maxOutput})
 	if err != nil {
 		t.failed(p.Tier, err)
 		return

@@ -25,7 +25,7 @@ type system struct {
 	fail    bool
 }
 
-func (s *system) Check(_ context.Context, r client.CheckRequest) (client.Decision, error) {
+func (s *system) CheckPatiently(_ context.Context, r client.CheckRequest) (client.Decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail {

@@ -49,6 +49,7 @@ type Account struct {
 	// Calls that got no answer, or another than a decision, by their text.
 	Errors      int64            `json:"errors"`
 	ErrorTexts  map[string]int64 `json:"error_texts,omitempty"`
+	Retried     int64            `json:"retried"` // calls that were sent again because the service was unavailable
 	Degraded    int64            `json:"degraded"`
 	Interrupted bool             `json:"interrupted"`
 

@@ -49,7 +49,7 @@ type system struct {
 	recordOK int
 }
 
-func (s *system) Check(_ context.Context, r client.CheckRequest) (client.Decision, error) {
+func (s *system) CheckPatiently(_ context.Context, r client.CheckRequest) (client.Decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checks = append(s.checks, time.Now())

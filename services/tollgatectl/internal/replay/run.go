@@ -14,7 +14,7 @@ import (
 
 // API is what a replay calls.
 type API interface {
-	Check(ctx context.Context, r client.CheckRequest) (client.Decision, error)
+	CheckPatiently(ctx context.Context, r client.CheckRequest) (client.Decision, error)
 	Record(ctx context.Context, r client.RecordRequest) (client.Receipt, error)
 }
 
@@ -33,7 +33,7 @@ type Config struct {
 // queueLen bounds how many requests wait to be recorded. Beyond it, records do hold back the checks.
 const queueLen = 1 << 16
 
-// checkTimeout is when a check counts as failed.
+// checkTimeout is when a check, repeats included, counts as failed.
 const checkTimeout = 10 * time.Second
 
 type toRecord struct {
@@ -112,7 +112,7 @@ func check(ctx context.Context, cfg Config, api API, i int, t *tally, records ch
 	r, user := cfg.Requests[i], UserID(cfg.Prefix, cfg.Users[i])
 	id := uuid.Must(uuid.NewV7())
 	at := time.Now()
-	d, err := api.Check(ctx, client.CheckRequest{UserID: user, Model: cfg.Model, RequestID: id, InputTokens: &r.InputTokens, MaxOutputTokens: &r.OutputTokens})
+	d, err := api.CheckPatiently(ctx, client.CheckRequest{UserID: user, Model: cfg.Model, RequestID: id, InputTokens: &r.InputTokens, MaxOutputTokens: &r.OutputTokens})
 	if err != nil {
 		t.failed(err)
 		return

@@ -37,6 +37,9 @@ func (a *Account) Print(w io.Writer) {
 	if a.Degraded > 0 {
 		line("degraded", "%10s   decided without Redis", Commas(a.Degraded))
 	}
+	if a.Retried > 0 {
+		line("sent again", "%10s   calls, because the service was unavailable or too slow", Commas(a.Retried))
+	}
 	line("errors", "%10s", Commas(a.Errors))
 	for _, text := range slices.Sorted(maps.Keys(a.ErrorTexts)) {
 		line("", "%10s × %s", Commas(a.ErrorTexts[text]), text)
