@@ -1,0 +1,125 @@
+package app
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tollgate-dev/tollgate/pkg/config"
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+)
+
+// Config is every setting of the service. The variables are read by pkg/config; the fields without one are for those who call Run.
+type Config struct {
+	Addr         string        `env:"TOLLGATE_ENFORCEMENT_ADDR" envDefault:":8081"`
+	RedisURL     string        `env:"TOLLGATE_REDIS_URL,required"`
+	PostgresURL  string        `env:"TOLLGATE_POSTGRES_URL,required"`
+	KafkaBrokers []string      `env:"TOLLGATE_KAFKA_BROKERS,required"`
+	ServiceToken config.Secret `env:"TOLLGATE_SERVICE_TOKEN,required"`
+	Region       string        `env:"TOLLGATE_REGION"`
+	Instance     string        `env:"TOLLGATE_INSTANCE"` // the host's name and a random part if empty
+	LogLevel     slog.Level    `env:"TOLLGATE_LOG_LEVEL" envDefault:"INFO"`
+	Models       []string      `env:"TOLLGATE_MODELS" envDefault:"grok-2,grok-2-mini,grok-4"` // names that may be metric labels
+	Lease        time.Duration `env:"TOLLGATE_LEASE" envDefault:"600s"`
+	Tombstone    time.Duration `env:"TOLLGATE_TOMBSTONE" envDefault:"10m"`
+	CheckBudget  time.Duration `env:"TOLLGATE_CHECK_BUDGET" envDefault:"50ms"`
+
+	Log    *slog.Logger        // JSON on standard error if nil
+	Listen func(addr net.Addr) // called when the API is being served; may be nil
+}
+
+var _ config.Service = (*Config)(nil)
+
+// ListenAddr implements config.Service.
+func (c *Config) ListenAddr() string { return c.Addr }
+
+// Validate implements config.Validator. What is required and missing, pkg/config has said already.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(name, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
+	}
+	if _, _, err := net.SplitHostPort(c.Addr); err != nil {
+		bad("TOLLGATE_ENFORCEMENT_ADDR", "must be host:port or :port")
+	}
+	if c.RedisURL != "" {
+		if _, err := redis.ParseURL(c.RedisURL); err != nil {
+			bad("TOLLGATE_REDIS_URL", "must be redis://[user:password@]host:port/db or rediss://…") // the error may hold the password
+		}
+	}
+	if c.PostgresURL != "" && !strings.HasPrefix(c.PostgresURL, "postgres://") && !strings.HasPrefix(c.PostgresURL, "postgresql://") {
+		bad("TOLLGATE_POSTGRES_URL", "must be postgres://user:password@host:port/database")
+	}
+	for _, b := range c.KafkaBrokers {
+		if _, _, err := net.SplitHostPort(b); err != nil {
+			bad("TOLLGATE_KAFKA_BROKERS", "%q must be host:port", b)
+		}
+	}
+	if n := len(c.ServiceToken.Reveal()); n > 0 && n < 8 {
+		bad("TOLLGATE_SERVICE_TOKEN", "must have at least 8 characters")
+	}
+	for _, f := range []struct{ name, v string }{{"TOLLGATE_REGION", c.Region}, {"TOLLGATE_INSTANCE", c.Instance}} {
+		if f.v != "" && subject.ValidateID(f.v) != nil {
+			bad(f.name, "must be at most 128 letters, digits and . _ @ / + -")
+		}
+	}
+	for _, m := range c.Models {
+		if err := subject.ValidateID(m); err != nil {
+			bad("TOLLGATE_MODELS", "%q: %v", m, err)
+		}
+	}
+	for _, f := range []struct {
+		name     string
+		v        time.Duration
+		min, max time.Duration
+	}{
+		{"TOLLGATE_LEASE", c.Lease, time.Second, limit.MaxWindow},
+		{"TOLLGATE_TOMBSTONE", c.Tombstone, time.Second, 30 * 24 * time.Hour},
+		{"TOLLGATE_CHECK_BUDGET", c.CheckBudget, time.Millisecond, time.Minute},
+	} {
+		if f.v < f.min || f.v > f.max {
+			bad(f.name, "must be from %s to %s, is %s", f.min, f.max, f.v)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// withDefaults fills in what a caller of Run may leave empty; the environment's defaults are the same.
+func (c Config) withDefaults() Config {
+	if c.Addr == "" {
+		c.Addr = ":8081"
+	}
+	if c.Models == nil {
+		c.Models = []string{"grok-2", "grok-2-mini", "grok-4"}
+	}
+	if c.Lease == 0 {
+		c.Lease = limit.DefaultLease
+	}
+	if c.Tombstone == 0 {
+		c.Tombstone = limit.DefaultTombstone
+	}
+	if c.CheckBudget == 0 {
+		c.CheckBudget = 50 * time.Millisecond
+	}
+	if c.Instance == "" {
+		c.Instance = instanceName()
+	}
+	return c
+}
+
+// instanceName tells two instances on one host apart, and one instance before and after a restart.
+func instanceName() string {
+	host, err := os.Hostname()
+	if err != nil || subject.ValidateID(host) != nil {
+		host = "host"
+	}
+	return host[:min(len(host), 100)] + "-" + strings.ToLower(rand.Text()[:8])
+}

@@ -1,0 +1,12 @@
+// Package app wires the enforcement service: Run starts its parts in the order in which it names them and stops them in reverse. The
+// service's main, standalone and the end-to-end tests all start it by Run.
+//
+// When a dependency is away at the start, the service starts anyway, says so at /readyz, and is ready as soon as it can decide:
+//
+//   - Redis: not ready while it is away; checks and records get 503.
+//   - Postgres: not ready until it was reached once. Later, cached quotas serve (package quotacache), so it takes no instance out.
+//   - Kafka: always ready; checks are decided, records get 503 until their event is durable (package kafkausage).
+//
+// The stop: not ready, no new connections, wait for the requests being served, stop listening to changes, send the queued rejections,
+// close Kafka, Redis, Postgres.
+package app

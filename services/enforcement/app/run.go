@@ -1,0 +1,156 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tollgate-dev/tollgate/pkg/auth"
+	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
+	"github.com/tollgate-dev/tollgate/pkg/observe"
+	"github.com/tollgate-dev/tollgate/pkg/pgquota"
+	"github.com/tollgate-dev/tollgate/pkg/redisfence"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/decide"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/httpapi"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/kafkausage"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/quotacache"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/redisbucket"
+)
+
+// The seams and what fills them.
+var (
+	_ decide.Quotas     = (*quotacache.Cache)(nil)
+	_ decide.Events     = (*kafkausage.Emitter)(nil)
+	_ quotacache.Loader = (*pgquota.Store)(nil)
+)
+
+// Run serves until ctx ends, then stops in order. It returns nil after an orderly stop.
+func Run(ctx context.Context, cfg Config) error {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	log := cfg.Log
+	if log == nil {
+		log = observe.NewLogger(os.Stderr, cfg.LogLevel, "enforcement", cfg.Instance)
+	}
+	reg := observe.NewRegistry()
+	stack := lifecycle.New(log)
+
+	quotas, err := pgquota.Open(ctx, cfg.PostgresURL, pgquota.Options{Application: "tollgate-enforcement"})
+	if err != nil {
+		return stack.Abort(err)
+	}
+	stack.Defer("postgres", func(context.Context) error { quotas.Close(); return nil })
+
+	rdb, err := openRedis(cfg.RedisURL)
+	if err != nil {
+		return stack.Abort(err)
+	}
+	stack.Defer("redis", func(context.Context) error { return rdb.Close() })
+
+	events := kafkausage.New(kafkausage.Options{Brokers: cfg.KafkaBrokers, Registry: reg, Log: log})
+	stack.Defer("kafka", events.Close)
+	stack.Defer("rejections", events.Flush)
+
+	cache := quotacache.New(quotas, quotacache.Options{Registry: reg})
+	stack.Defer("quota cache", func(context.Context) error { cache.Close(); return nil })
+	stack.Go("quota changes", func(ctx context.Context) error {
+		return redisfence.Subscribe(ctx, rdb, cache.Drop, cache.DropAll)
+	})
+
+	limiter := redisbucket.New(rdb, redisbucket.Options{Tombstone: cfg.Tombstone})
+	if err := limiter.Load(ctx); err != nil {
+		log.WarnContext(ctx, "redis is not there yet; its scripts are loaded at their first use", "err", err)
+	}
+	engine := decide.New(cache, limiter, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
+		Region: cfg.Region, Instance: cfg.Instance, Log: log})
+
+	health := observe.NewHealth(
+		observe.Check{Name: "redis", Ask: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }},
+		observe.Check{Name: "postgres", Ask: once(quotas.Ping)})
+	if err := serve(ctx, stack, cfg, log, newAPI(cfg, engine, health, reg, log)); err != nil {
+		return stack.Abort(err)
+	}
+	stack.Defer("readiness", func(context.Context) error { health.SetReady(false); return nil })
+	health.SetReady(true)
+	log.InfoContext(ctx, "enforcement is serving", "addr", cfg.Addr, "region", cfg.Region)
+	return stack.Wait(ctx)
+}
+
+func newAPI(cfg Config, engine *decide.Engine, health *observe.Health, reg *prometheus.Registry, log *slog.Logger) http.Handler {
+	return httpapi.New(httpapi.Options{Engine: engine, Health: health, Registry: reg, Log: log, Models: cfg.Models,
+		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, cfg.ServiceToken.Reveal())}})
+}
+
+// openRedis makes a client whose commands end with their context: the check's budget counts.
+func openRedis(url string) (*redis.Client, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, errors.New("TOLLGATE_REDIS_URL can't be read") // the error may hold the password
+	}
+	o.ClientName = "tollgate-enforcement"
+	o.ContextTimeoutEnabled = true
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, 2*time.Second, 2*time.Second
+	o.PoolSize = 64
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(o), nil
+}
+
+// once passes for ever after ask has passed for the first time.
+func once(ask func(context.Context) error) func(context.Context) error {
+	var passed atomic.Bool
+	return func(ctx context.Context) error {
+		if passed.Load() {
+			return nil
+		}
+		err := ask(ctx)
+		if err == nil {
+			passed.Store(true)
+		}
+		return err
+	}
+}
+
+// serve starts the HTTP server. Its stop takes no new connections and waits for the requests being served.
+func serve(ctx context.Context, stack *lifecycle.Stack, cfg Config, log *slog.Logger, api http.Handler) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("listen for the API: %w", err)
+	}
+	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	stack.Go("http server", func(ctx context.Context) error {
+		failed := make(chan error, 1)
+		go func() { failed <- srv.Serve(l) }()
+		select {
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+		}
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+		defer cancel()
+		err := srv.Shutdown(stop)
+		<-failed // http.ErrServerClosed
+		return err
+	})
+	if cfg.Listen != nil {
+		cfg.Listen(l.Addr())
+	}
+	return nil
+}
+
+// drain is how long the requests being served may take at the stop: longer than a record waits for Kafka, and short enough to leave
+// the rest of the stop its share of lifecycle.Grace.
+const drain = 15 * time.Second

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/tier"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/decide"
+)
+
+// metrics count decisions and settlements. Every label's values are a closed set: what a client or an admin names becomes "other".
+type metrics struct {
+	models  []string
+	checks  *prometheus.CounterVec
+	records *prometheus.CounterVec
+	seconds prometheus.Histogram
+}
+
+const (
+	other   = "other"
+	allowed = "allowed"
+	failed  = "error"
+)
+
+var (
+	knownTiers = []string{tier.Free, tier.Plus, tier.API, tier.Enterprise}
+	// knownReasons are those of DESIGN §4 and the limits that may be added by configuration.
+	knownReasons = []string{"rpm", "tpm", "tpd", "rpd", "itpm", "otpm", limit.ReasonConcurrent, limit.ReasonRequestTooLarge,
+		decide.ReasonModelNotAllowed, decide.ReasonContextTooLong, decide.ReasonSuspended, "shed"}
+)
+
+func newMetrics(reg prometheus.Registerer, models []string) *metrics {
+	m := &metrics{
+		models: models,
+		checks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_checks_total",
+			Help: "Checks by tier, model and result: allowed, the reason of a refusal, or error."}, []string{"tier", "model", "result"}),
+		records: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_records_total",
+			Help: "Records by outcome and by what the settlement met: settled, already_settled, unknown, or error."}, []string{"outcome", "status"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tollgate_check_seconds",
+			Help: "Time to decide.", Buckets: []float64{.0002, .0005, .001, .002, .003, .005, .01, .02, .05, .1, .5, 2}}),
+	}
+	reg.MustRegister(m.checks, m.records, m.seconds)
+	return m
+}
+
+func known(set []string, v string) string {
+	if slices.Contains(set, v) {
+		return v
+	}
+	return other
+}
+
+func (m *metrics) check(a decide.Answer, model string, err error, d time.Duration) {
+	result := allowed
+	switch {
+	case err != nil:
+		result = failed
+	case !a.Allowed:
+		result = known(knownReasons, a.Reason)
+	}
+	m.checks.WithLabelValues(known(knownTiers, a.Tier), known(m.models, model), result).Inc()
+	m.seconds.Observe(d.Seconds())
+}
+
+func (m *metrics) record(o usage.Outcome, status limit.SettleStatus, err error) {
+	result := string(status)
+	if err != nil {
+		result = failed
+	}
+	m.records.WithLabelValues(string(o), result).Inc()
+}

@@ -1,0 +1,213 @@
+package kafkausage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/segmentio/kafka-go"
+
+	"github.com/tollgate-dev/tollgate/pkg/usage"
+)
+
+// Source is the CloudEvents source of every event sent here.
+const Source = "/tollgate/enforcement"
+
+// ErrBusy says that too many records wait for Kafka already. ErrClosed says that the emitter is stopping.
+var (
+	ErrBusy   = errors.New("too many events are waiting for kafka")
+	ErrClosed = errors.New("the emitter is closed")
+)
+
+// Options are an Emitter's settings. Zero values take the defaults.
+type Options struct {
+	Brokers    []string
+	Topic      string        // usage.Topic
+	Timeout    time.Duration // longest Usage: 5 s
+	Linger     time.Duration // how long a batch waits for more records: 2 ms
+	MaxPending int           // usage records that wait for Kafka: 20,000
+	Queue      int           // rejections that wait: 65,536
+	Registry   prometheus.Registerer
+	Log        *slog.Logger
+}
+
+// Emitter sends events. It is safe for concurrent use. Close it after the last call.
+type Emitter struct {
+	o          Options
+	m          metrics
+	transport  *kafka.Transport
+	usage      *kafka.Writer
+	alone      *kafka.Writer // one record a batch
+	rejections *kafka.Writer
+
+	pending atomic.Int64 // usage records in the writers, also those whose caller has given up
+	queue   chan usage.Record
+
+	mu     sync.RWMutex // held for reading by every call, for writing by the stop
+	closed bool
+	sender sync.WaitGroup
+	giveUp context.CancelFunc // ends the sender's retries
+}
+
+// New makes an Emitter and starts its sender of rejections. It does not connect: a Kafka that is away shows at the first event.
+func New(o Options) *Emitter {
+	if o.Topic == "" {
+		o.Topic = usage.Topic
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.Linger == 0 {
+		o.Linger = 2 * time.Millisecond
+	}
+	if o.MaxPending == 0 {
+		o.MaxPending = 20_000
+	}
+	if o.Queue == 0 {
+		o.Queue = 65_536
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Emitter{o: o, queue: make(chan usage.Record, o.Queue)}
+	e.transport = &kafka.Transport{ClientID: "tollgate-enforcement", IdleTimeout: 30 * time.Second, MetadataTTL: 5 * time.Second,
+		Dial: (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 30 * time.Second}).DialContext}
+	e.usage, e.alone, e.rejections = e.writer(100), e.writer(1), e.writer(100)
+	for _, w := range []*kafka.Writer{e.usage, e.alone} {
+		w.Balancer = counted{kafka.Balancer(&kafka.Hash{}), &e.pending}
+		w.Completion = func(msgs []kafka.Message, _ error) { e.pending.Add(int64(-len(msgs))) }
+	}
+	e.m = newMetrics(o.Registry, e)
+	ctx, cancel := context.WithCancel(context.Background())
+	e.giveUp = cancel
+	e.sender.Go(func() { e.send(ctx) })
+	return e
+}
+
+// writer makes a writer whose batches end, well or not, within about ten seconds, for nothing can cancel one.
+func (e *Emitter) writer(batch int) *kafka.Writer {
+	return &kafka.Writer{
+		Addr: kafka.TCP(e.o.Brokers...), Topic: e.o.Topic, Transport: e.transport,
+		Balancer: &kafka.Hash{}, RequiredAcks: kafka.RequireAll,
+		BatchSize: batch, BatchTimeout: e.o.Linger, // the default of 1 s would be added to every record
+		MaxAttempts: 3, WriteBackoffMin: 50 * time.Millisecond, WriteBackoffMax: 500 * time.Millisecond,
+		WriteTimeout: 3 * time.Second, ReadTimeout: 3 * time.Second,
+		ErrorLogger: kafka.LoggerFunc(func(format string, args ...any) {
+			e.o.Log.Debug("kafka writer", "detail", fmt.Sprintf(format, args...))
+		}),
+	}
+}
+
+// counted counts a message when it is given to a partition's batch: from then on it leaves the writer only through Completion, even if
+// its caller gives up. (A batch that is never full and a call of one message: nothing can fail in between.)
+type counted struct {
+	kafka.Balancer
+	pending *atomic.Int64
+}
+
+func (c counted) Balance(m kafka.Message, partitions ...int) int {
+	c.pending.Add(1)
+	return c.Balancer.Balance(m, partitions...)
+}
+
+// Usage sends one record and returns when it is durable. The caller hanging up doesn't stop it. After an error the record may or may
+// not become durable: send it again.
+func (e *Emitter) Usage(ctx context.Context, r usage.Record) error {
+	start := time.Now()
+	err := e.emit(ctx, r)
+	e.m.seconds.Observe(time.Since(start).Seconds())
+	e.m.count(kindUsage, err)
+	if err != nil {
+		return fmt.Errorf("emit %s: %w", r.EventID, err)
+	}
+	return nil
+}
+
+func (e *Emitter) emit(ctx context.Context, r usage.Record) error {
+	msg, err := message(r)
+	if err != nil {
+		return err
+	}
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.closed {
+		return ErrClosed
+	}
+	if e.pending.Load() >= int64(e.o.MaxPending) {
+		return ErrBusy
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.o.Timeout)
+	defer cancel()
+	err = oneOf(e.usage.WriteMessages(ctx, msg), 0)
+	if refused(err) {
+		err = oneOf(e.alone.WriteMessages(ctx, msg), 0)
+	}
+	return err
+}
+
+// oneOf gives the error of the i-th message of a write.
+func oneOf(err error, i int) error {
+	var each kafka.WriteErrors
+	if errors.As(err, &each) && i < len(each) {
+		return each[i]
+	}
+	return err
+}
+
+// refused tells a lasting no to the record itself from a failure that another try may mend.
+func refused(err error) bool {
+	var tooLarge kafka.MessageTooLargeError
+	if errors.As(err, &tooLarge) {
+		return true
+	}
+	for _, code := range []kafka.Error{kafka.MessageSizeTooLarge, kafka.RecordListTooLarge, kafka.InvalidRecord, kafka.InvalidTimestamp, kafka.UnsupportedForMessageFormat} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// message never shares memory with another one.
+func message(r usage.Record) (kafka.Message, error) {
+	m, err := usage.Encode(r, Source)
+	if err != nil {
+		return kafka.Message{}, err
+	}
+	msg := kafka.Message{Key: m.Key, Value: m.Value, Headers: make([]kafka.Header, len(m.Headers))}
+	for i, h := range m.Headers {
+		msg.Headers[i] = kafka.Header{Key: h.Key, Value: []byte(h.Value)}
+	}
+	return msg, nil
+}
+
+// Close waits for the usage being sent, then for the batches whose callers have given up, until ctx ends. Call Flush before.
+func (e *Emitter) Close(ctx context.Context) error {
+	err := errors.Join(e.Flush(ctx), within(ctx, func() {
+		// No WriteMessages runs any more: one that overlaps Close may hang it (kafka-go #1307).
+		_ = errors.Join(e.usage.Close(), e.alone.Close(), e.rejections.Close()) // they are always nil
+		e.transport.CloseIdleConnections()
+	}))
+	if err != nil {
+		return fmt.Errorf("close the kafka emitter: %w", err)
+	}
+	return nil
+}
+
+// within waits for f until ctx ends; f then goes on alone, which only a stop may do.
+func within(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
