@@ -5,6 +5,8 @@
 // ledger, by event_id. No message is passed over: an offset is committed only after this process has stored all that it fetched
 // before it, and fetching began at what was committed.
 //
+// kafka-go shows a tombstone and an empty value alike, as nil; neither can be used, so only their dead letters become one.
+//
 // Settings that differ from kafka-go's defaults, and why:
 //
 //   - The topic is waited for before the group is joined: a member that joins before is given nothing, for ever (issues 800,
@@ -111,10 +113,29 @@ func (s *Source) Commit(ctx context.Context, at []consume.Position) error {
 // Close leaves the group, so that others take over at once.
 func (s *Source) Close() error { return s.reader.Close() }
 
-// Ping asks whether the brokers answer and know the topic.
+// Ping asks whether the brokers answer for the topic. It asks for offsets, because kafka-go answers a question for metadata from
+// memory, for long after the broker has gone.
 func (s *Source) Ping(ctx context.Context) error {
-	_, err := s.partitions(ctx)
+	_, err := s.ends(ctx, []int{0})
 	return err
+}
+
+// ends gives the first and the last offset of partitions.
+func (s *Source) ends(ctx context.Context, ids []int) ([]kafka.PartitionOffsets, error) {
+	var ask []kafka.OffsetRequest
+	for _, id := range ids {
+		ask = append(ask, kafka.FirstOffsetOf(id), kafka.LastOffsetOf(id))
+	}
+	r, err := s.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{s.cfg.Topic: ask}})
+	if err != nil {
+		return nil, fmt.Errorf("ask for the ends of %s: %w", s.cfg.Topic, err)
+	}
+	for _, p := range r.Topics[s.cfg.Topic] {
+		if p.Error != nil {
+			return nil, fmt.Errorf("end of partition %d of %s: %w", p.Partition, s.cfg.Topic, p.Error)
+		}
+	}
+	return r.Topics[s.cfg.Topic], nil
 }
 
 // partitions fails if the topic does not exist or one of its partitions has no leader.
@@ -159,13 +180,9 @@ func (s *Source) Lag(ctx context.Context) (map[int]int64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask for the offsets of group %s: %w", s.cfg.Group, err)
 	}
-	var ask []kafka.OffsetRequest
-	for _, id := range ids {
-		ask = append(ask, kafka.FirstOffsetOf(id), kafka.LastOffsetOf(id))
-	}
-	ends, err := s.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{s.cfg.Topic: ask}})
+	ends, err := s.ends(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the ends of %s: %w", s.cfg.Topic, err)
+		return nil, err
 	}
 	at := map[int]int64{}
 	for _, p := range committed.Topics[s.cfg.Topic] {
@@ -176,10 +193,7 @@ func (s *Source) Lag(ctx context.Context) (map[int]int64, error) {
 	}
 	lag := map[int]int64{}
 	var beyond error
-	for _, p := range ends.Topics[s.cfg.Topic] {
-		if p.Error != nil {
-			return nil, fmt.Errorf("end of partition %d of %s: %w", p.Partition, s.cfg.Topic, p.Error)
-		}
+	for _, p := range ends {
 		from, ok := at[p.Partition]
 		if !ok || from < p.FirstOffset { // nothing committed is -1; what retention removed can't be read any more
 			from = p.FirstOffset
