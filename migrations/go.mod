@@ -3,13 +3,8 @@ module github.com/tollgate-dev/tollgate/migrations
 go 1.26.0
 
 require (
-	github.com/ClickHouse/clickhouse-go/v2 v2.51.0
-	github.com/pressly/goose/v3 v3.30.1
-	github.com/tollgate-dev/tollgate/pkg v0.0.0-00010101000000-000000000000
-)
-
-require (
 	github.com/ClickHouse/ch-go v0.75.0 // indirect
+	github.com/ClickHouse/clickhouse-go/v2 v2.51.0
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
 	github.com/andybalholm/brotli v1.3.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -25,9 +20,11 @@ require (
 	github.com/mfridman/interpolate v0.2.0 // indirect
 	github.com/paulmach/orb v0.14.0 // indirect
 	github.com/pierrec/lz4/v4 v4.1.33 // indirect
+	github.com/pressly/goose/v3 v3.30.1
 	github.com/segmentio/asm v1.2.1 // indirect
 	github.com/sethvargo/go-retry v0.5.0 // indirect
 	github.com/shopspring/decimal v1.6.0 // indirect
+	github.com/tollgate-dev/tollgate/pkg v0.0.0-00010101000000-000000000000
 	github.com/twmb/franz-go v1.22.3 // indirect
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c // indirect
 	github.com/twmb/franz-go/pkg/kmsg v1.15.1 // indirect

@@ -70,24 +70,13 @@ func (b *bucket) drain(window, ms int64) {
 	b.apply(b.capacity, window, ms)
 }
 
-// advance lets ms pass and takes on a capacity. It reports whether the capacity is another one.
+// advance lets ms pass and then takes on a capacity. It reports whether that is another one. Until an operation sees a new capacity the
+// bucket drains at the old one: the state expires by it too, so that whether it has expired makes no difference.
 func (b *bucket) advance(capacity, window, ms int64) bool {
-	switch {
-	case capacity < b.capacity:
-		b.lower(capacity)
-		b.drain(window, ms)
-	case capacity > b.capacity:
-		b.drain(window, ms)
-		b.lower(capacity)
-	default:
-		b.drain(window, ms)
+	b.drain(window, ms)
+	if capacity == b.capacity {
 		return false
 	}
-	return true
-}
-
-// lower stamps another capacity, higher ones too, and sets the rate at which what exceeds it drains.
-func (b *bucket) lower(capacity int64) {
 	// What was legitimately consumed lies below the old capacity plus the excess of an earlier downgrade; the rest is debt.
 	excess := min(b.consumed, satAdd(b.capacity, b.fast)) - capacity
 	if b.consumed <= capacity {
@@ -96,6 +85,7 @@ func (b *bucket) lower(capacity int64) {
 		b.fast = max(b.fast, excess, 0)
 	}
 	b.capacity = capacity
+	return true
 }
 
 // wait is the least time in ms until consumed is down at target, which is at most capacity.

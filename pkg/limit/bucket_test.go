@@ -66,7 +66,7 @@ func TestPollingChangesNothing(t *testing.T) {
 		b := bucket{consumed: randAmount(r), capacity: randAmount(r)}
 		b.credit = r.Int64N(window)
 		if r.IntN(2) == 0 {
-			b.lower(max(1, b.capacity/(1+r.Int64N(50))))
+			b.advance(max(1, b.capacity/(1+r.Int64N(50))), window, 0)
 		}
 		once, often := b, b
 		total := int64(0)

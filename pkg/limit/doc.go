@@ -10,10 +10,11 @@
 //
 // # Changed capacities
 //
-// A raised capacity gives its new room at once: the bucket first drains to now at the old rate, then takes the new capacity. A lowered
-// one leaves consumed as it is; what exceeds the new capacity drains away within one window, by a faster rate that lasts until consumed is
-// down at the capacity. The lower capacity holds from the bucket's last operation on, so that switching back and forth gains nothing.
-// Consumption above the capacity that has another cause (a request that used more than it reserved) is debt, and drains no faster.
+// A raised capacity gives its new room at once. A lowered one leaves consumed as it is; what exceeds the new capacity drains away within
+// one window, by a faster rate that lasts until consumed is down at the capacity, and nothing is admitted until then. So nobody is locked
+// out for longer than a window and one request's wait, and nobody gains a token by switching back and forth. A bucket takes on a new
+// capacity at its first operation after the change, and drains at the old one until then. Consumption above the capacity that has another
+// cause (a request that used more than it reserved) is debt, and drains no faster.
 //
 // # What a failure costs
 //

@@ -308,7 +308,7 @@ func (m *Memory) forget(now int64) {
 	for p := range m.scopes {
 		st := m.scopes[p]
 		maps.DeleteFunc(st.buckets, func(id limitID, b bucket) bool {
-			b.drain(id.window, max(0, now-st.at))
+			b.drain(id.window, max(0, now-Retention.Milliseconds()-st.at)) // not before a clock that ran backwards could ask again
 			return b.consumed == 0
 		})
 		maps.DeleteFunc(st.leases, func(_ reservationKey, until int64) bool { return until <= now })

@@ -1,134 +1,170 @@
 -- The arithmetic of pkg/limit/bucket.go, step for step, in Lua's numbers. Prepended to check.lua and settle.lua.
 --
 -- Exact because every intermediate value is an integer below 2^53, or saturates at MAX = 2^53-1. math.fmod is exact; the % operator
--- is not for large numbers. Numbers become text by %.0f; tostring would round them to 14 digits.
+-- is not for large numbers. Numbers become text by %d; tostring would round them to 14 digits.
 --
--- State of a scope, as text: the time of its last operation in ms, then for each limit
---   <id> <consumed> <credit> <capacity> <fast>
--- id is what it counts (r, t, i, o) and its window in seconds: "t60", "t86400". The unit of credit is 1/window-in-ms of one.
+-- State of a scope, as text:  <id>:<capacity>,…|<time of the last operation, ms> <consumed> <credit> …[|<fast> …]
+-- id is what is counted (r, t, i, o) and the window in seconds: "t60", "t86400". The unit of credit is 1/window-in-ms of one. The part
+-- before the first bar is the signature. Almost always it equals the one that the caller gives, and no fast drain is going on: then nothing
+-- but the numbers has to be read, and the slow path below is not even compiled into closures.
 local MAX = 9007199254740991
-local fmod, floor, max, min = math.fmod, math.floor, math.max, math.min
+local fmod, floor, max, min, format, match, call = math.fmod, math.floor, math.max, math.min, string.format, string.match, redis.call
 
 local function drained(rate, window, credit, ms)
   local rest, odd = fmod(ms, window), fmod(rate, window)
   local part = rest * odd + credit
   local left = fmod(part, window)
-  local tokens = (ms - rest) / window * rate + rest * ((rate - odd) / window) + (part - left) / window
-  return min(tokens, MAX), left
+  return min((ms - rest) / window * rate + rest * ((rate - odd) / window) + (part - left) / window, MAX), left
 end
 
--- The least time in ms in which need drains. The quotient of doubles is off by less than one; the loops make it exact.
-local function wait_for(rate, window, credit, need)
-  local odd = fmod(need, rate)
-  local w = (need - odd) / rate * window + floor((odd * window - credit) / rate)
-  if w >= MAX then return MAX end
-  w = max(w, 0)
-  while drained(rate, window, credit, w) < need do w = w + 1 end
-  while w > 0 and drained(rate, window, credit, w - 1) >= need do w = w - 1 end
-  return w
-end
-
--- b is {consumed, credit, capacity, fast}
-local function apply(b, rate, window, ms)
-  local tokens, credit = drained(rate, window, b[2], ms)
-  b[1], b[2] = b[1] - tokens, credit
-  if b[1] <= 0 then b[1], b[2] = 0, 0 end
-end
-
-local function drain(b, window, ms)
-  if b[4] > 0 and b[1] > b[3] then
-    local rate = max(b[4], b[3])
-    local w = wait_for(rate, window, b[2], b[1] - b[3])
-    if ms < w then return apply(b, rate, window, ms) end
-    apply(b, rate, window, w)
-    ms = ms - w
+-- Reads a state whose signature is another one or that drains fast, lets ms pass, and takes on the limits of ARGV, three values each from
+-- `at` on. A limit that is lifted for a while keeps its consumption: such entries come after the given ones.
+-- Returns consumed and credit in turn, the fast drains or nil, the signature, whether a capacity has changed, and the windows and
+-- capacities of the lifted ones.
+local function slowly(text, sig, ms, limits, at)
+  -- The least time in ms in which need drains. The quotient of doubles is off by less than one; the loops make it exact.
+  local function wait_for(rate, window, credit, need)
+    local odd = fmod(need, rate)
+    local w = (need - odd) / rate * window + floor((odd * window - credit) / rate)
+    if w >= MAX then return MAX end
+    w = max(w, 0)
+    while drained(rate, window, credit, w) < need do w = w + 1 end
+    while w > 0 and drained(rate, window, credit, w - 1) >= need do w = w - 1 end
+    return w
   end
-  b[4] = 0
-  apply(b, b[3], window, ms)
-end
-
-local function lower(b, capacity)
-  local excess = min(b[1], min(b[3] + b[4], MAX)) - capacity
-  if b[1] <= capacity then b[4] = 0 else b[4] = max(b[4], excess, 0) end
-  b[3] = capacity
-end
-
-local function advance(b, capacity, window, ms)
-  if capacity < b[3] then
-    lower(b, capacity)
-    drain(b, window, ms)
-  elseif capacity > b[3] then
-    drain(b, window, ms)
-    lower(b, capacity)
-  else
-    drain(b, window, ms)
-    return false
+  local function apply(b, rate, passed)
+    local tokens, credit = drained(rate, b.window, b.credit, passed)
+    b.consumed, b.credit = b.consumed - tokens, credit
+    if b.consumed <= 0 then b.consumed, b.credit = 0, 0 end
   end
-  return true
-end
-
-local function add(b, n)
-  if n < 0 and b[1] + n <= 0 then
-    b[1], b[2] = 0, 0
-  else
-    b[1] = min(b[1] + n, MAX)
-  end
-end
-
--- Reads a scope's state. at is nil if there is none.
-local function parse(text)
-  local buckets, at = {}, nil
-  if text then
-    at = tonumber(string.match(text, '^%d+'))
-    for id, consumed, credit, capacity, fast in string.gmatch(text, ' (%S+) (%d+) (%d+) (%d+) (%d+)') do
-      buckets[id] = {tonumber(consumed), tonumber(credit), tonumber(capacity), tonumber(fast)}
+  local function drain(b)
+    local left = ms
+    if b.fast > 0 and b.consumed > b.capacity then
+      local rate = max(b.fast, b.capacity)
+      local w = wait_for(rate, b.window, b.credit, b.consumed - b.capacity)
+      if ms < w then return apply(b, rate, ms) end
+      apply(b, rate, w)
+      left = ms - w
     end
+    b.fast = 0
+    apply(b, b.capacity, left)
   end
-  return buckets, at
-end
+  local function list(from)
+    local out = {}
+    for digits in string.gmatch(from, '%d+') do out[#out + 1] = tonumber(digits) end
+    return out
+  end
 
--- Brings a scope from its last operation to now and gives each limit (ids, capacities, windows: ARGV from `from` on, four a limit) its
--- bucket. Returns buckets by id, in order, the time of the state, how far it lies ahead of now, and whether a capacity has changed.
-local function bring(text, now, from, limits)
-  local buckets, at = parse(text)
-  at = at or now
-  local ms, ordered, changed, current = max(0, now - at), {}, false, {}
-  for i = 0, limits - 1 do
-    local id, capacity, window = ARGV[from + 4 * i], tonumber(ARGV[from + 4 * i + 2]), tonumber(ARGV[from + 4 * i + 3])
-    local b = buckets[id]
-    if b then
-      if advance(b, capacity, window, ms) then changed = true end
+  local old, numbers, fasts = match(text, '^([^|]*)|%d+([^|]*)|?(.*)$')
+  numbers, fasts = list(numbers), list(fasts)
+  local buckets, order = {}, {}
+  for id, capacity in string.gmatch(old, '([^:,]+):(%d+)') do
+    local k = #order + 1
+    local b = {id = id, consumed = numbers[2 * k - 1], credit = numbers[2 * k], capacity = tonumber(capacity), fast = fasts[k] or 0,
+      window = floor(tonumber(string.sub(id, 2)) * 1000 + 0.5)}
+    buckets[id], order[k] = b, b
+  end
+  local values, changed, draining, current, i = {}, false, {}, {}, 0
+  for id in string.gmatch(sig, '([^:,]+):') do
+    local capacity, b = tonumber(ARGV[at + 3 * i]), buckets[id]
+    if not b then
+      b = {consumed = 0, credit = 0, fast = 0}
     else
-      b = {0, 0, capacity, 0}
-      buckets[id] = b
+      local known = b.consumed > 0
+      drain(b)
+      if capacity ~= b.capacity then
+        local excess = min(b.consumed, min(b.capacity + b.fast, MAX)) - capacity
+        if b.consumed <= capacity then b.fast = 0 else b.fast = max(b.fast, excess, 0) end
+        b.capacity, changed = capacity, changed or known
+      end
     end
-    ordered[i + 1], current[id] = b, true
+    current[id], i = true, i + 1
+    values[2 * i - 1], values[2 * i], draining[i] = b.consumed, b.credit, b.fast
   end
-  for id, b in pairs(buckets) do -- a limit that is lifted for a while keeps its consumption
-    if not current[id] then drain(b, floor(tonumber(string.sub(id, 2)) * 1000 + 0.5), ms) end
+  local lifted = {}
+  for _, b in ipairs(order) do
+    if not current[b.id] then
+      drain(b)
+      if b.consumed > 0 then
+        i, lifted[#lifted + 1] = i + 1, b
+        values[2 * i - 1], values[2 * i], draining[i] = b.consumed, b.credit, b.fast
+        sig = format('%s,%s:%d', sig, b.id, b.capacity)
+      end
+    end
   end
-  return buckets, ordered, at + ms, max(0, at - now), changed
+  if max(0, unpack(draining)) == 0 then draining = nil end
+  return values, draining, sig, changed, lifted
+end
+
+-- Brings a scope's state to now. scope is {limits = how many, sig = of ARGV, at = where in ARGV they are}; it gets values, draining, lifted,
+-- changed, time (of the state) and lag (how far that lies ahead of now).
+local function bring(scope, text, now)
+  local limits = scope.limits
+  scope.time, scope.lag = now, 0
+  if not text then
+    local values = {}
+    for i = 1, 2 * limits do values[i] = 0 end
+    scope.values = values
+    return
+  end
+  local sig, at = scope.sig, scope.at
+  local from = #sig + 1
+  local then_ = tonumber(match(text, '|(%d+)'))
+  local ms = now - then_
+  if ms < 0 then scope.time, scope.lag, ms = then_, -ms, 0 end
+  if string.sub(text, 1, from) ~= sig .. '|' or string.find(text, '|', from + 1, true) then
+    scope.values, scope.draining, scope.sig, scope.changed, scope.lifted = slowly(text, sig, ms, limits, at)
+    return
+  end
+  local values = {match(text, string.rep(' (%d+) (%d+)', limits), from)}
+  for i = 1, limits do
+    local consumed, tokens, credit = tonumber(values[2 * i - 1]), 0, 0
+    if consumed > 0 then
+      tokens, credit = drained(tonumber(ARGV[at + 3 * i - 3]), tonumber(ARGV[at + 3 * i - 2]), tonumber(values[2 * i]), ms)
+      consumed = consumed - tokens
+      if consumed <= 0 then consumed, credit = 0, 0 end
+    end
+    values[2 * i - 1], values[2 * i] = consumed, credit
+  end
+  scope.values = values
+end
+
+-- Charges a limit, or gives back if n is negative.
+local function add(values, i, n)
+  local consumed = values[2 * i - 1] + n
+  if n < 0 and consumed <= 0 then
+    values[2 * i - 1], values[2 * i] = 0, 0
+  else
+    values[2 * i - 1] = min(consumed, MAX)
+  end
+end
+
+local function text_of(scope)
+  local values = scope.values
+  local text = format('%s|%d' .. string.rep(' %d', #values), scope.sig, scope.time, unpack(values))
+  if scope.draining then text = text .. '|' .. format(string.rep('%d ', #scope.draining), unpack(scope.draining)) end
+  return text
 end
 
 -- Writes a scope's state. It expires when it would be full again (never sooner: a fast drain is not counted on), for then it says
 -- nothing; pad keeps it longer where time is the caller's. 8e12 ms, 253 years, is what fits a Go duration.
-local function store(key, buckets, at, lag, pad)
-  local out, ttl = {string.format('%.0f', at)}, 0
-  for id, b in pairs(buckets) do
-    if b[1] > 0 then
-      out[#out + 1] = string.format('%s %.0f %.0f %.0f %.0f', id, b[1], b[2], b[3], b[4])
-      ttl = max(ttl, b[1] / b[3] * floor(tonumber(string.sub(id, 2)) * 1000 + 0.5))
-    end
+local function store(key, scope, text, pad)
+  local ttl, values, at = 0, scope.values, scope.at
+  for i = 1, scope.limits do
+    ttl = max(ttl, values[2 * i - 1] / tonumber(ARGV[at + 3 * i - 3]) * tonumber(ARGV[at + 3 * i - 2]))
   end
-  if #out == 1 then
-    redis.call('DEL', key)
+  for _, b in ipairs(scope.lifted or {}) do
+    ttl = max(ttl, b.consumed / b.capacity * b.window)
+  end
+  if ttl == 0 then
+    call('DEL', key)
   else
-    redis.call('SET', key, table.concat(out, ' '), 'PX', string.format('%.0f', min(floor(ttl) + 2 + lag + pad, 8000000000000)))
+    call('SET', key, text, 'PX', format('%d', min(floor(ttl) + 2 + scope.lag + pad, 8000000000000)))
   end
 end
 
 local function clock(given)
   if given ~= '' then return tonumber(given), 3600000 end
-  local t = redis.call('TIME')
+  local t = call('TIME')
   return t[1] * 1000 + floor(t[2] / 1000), 0
 end

@@ -2,70 +2,64 @@
 --
 -- KEYS   n scopes' states, the reservation, f fences, n scopes' leases; all in one hash slot
 -- ARGV   1 now in ms, or '' for Redis's own time   2 mode: check | dry | status   3 n   4 f   5 lease in ms   6 retention in ms
---        7 lease member   8..11 cost: requests, tokens, input tokens, output tokens   12 kinds of the scopes, joined by ,   13 meta
---        then f versions, then for each scope: slots, number of limits, and for each limit: id, what it counts (1..4), capacity, window in ms
+--        7 lease member   8 what the reservation keeps: costs by kind, kinds of the scopes, meta
+--        then f versions, then for each scope: slots, number of limits, signature, and for each limit: capacity, window in ms, cost
 -- Reply  {-1, fence, published version}: a fence is newer, nothing was done
---        {code, now, lease until, then for each scope: lag, open leases, and for each limit: consumed, credit, fast}
+--        {code, now, lease until, then for each scope: open leases, state as text}
 --        code 1 granted, 0 refused, 2 granted before: nothing charged again. Times in ms.
 local now, pad = clock(ARGV[1])
 local mode, n, f = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local got = redis.call('MGET', unpack(KEYS, 1, n + 1 + f))
+local got = call('MGET', unpack(KEYS, 1, n + 1 + f))
 
 for i = 1, f do
   local published = got[n + 1 + i]
-  if published and tonumber(published) > tonumber(ARGV[13 + i]) then return {-1, i, tonumber(published)} end
+  if published and tonumber(published) > tonumber(ARGV[8 + i]) then return {-1, i, tonumber(published)} end
 end
 
 local repeated
 if mode == 'check' and got[n + 1] then
-  local lease_until, known_until = string.match(got[n + 1], '^%a %d+ (%d+) (%d+)')
+  local lease_until, known_until = match(got[n + 1], '^%a %d+ (%d+) (%d+)')
   if tonumber(known_until) > now then repeated = tonumber(lease_until) end
 end
 
-local fits, arg, scopes = true, 14 + f, {}
+local fits, arg, scopes, now_text = true, 9 + f, {}, format('%d', now)
 for s = 1, n do
   local slots, limits = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1])
-  local sc = {limits = limits, arg = arg + 2}
-  sc.open = redis.call('ZCOUNT', KEYS[n + 1 + f + s], string.format('(%.0f', now), '+inf')
-  if slots > 0 and sc.open >= slots then fits = false end
-  sc.buckets, sc.ordered, sc.at, sc.lag, sc.changed = bring(got[s], now, sc.arg, limits)
+  local scope = {limits = limits, sig = ARGV[arg + 2], at = arg + 3}
+  scope.open = call('ZCOUNT', KEYS[n + 1 + f + s], '(' .. now_text, '+inf')
+  if slots > 0 and scope.open >= slots then fits = false end
+  bring(scope, got[s], now)
+  arg = arg + 3
   for i = 1, limits do
-    local b = sc.ordered[i]
-    if tonumber(ARGV[7 + tonumber(ARGV[sc.arg + 4 * i - 3])]) > b[3] - b[1] then fits = false end
+    if tonumber(ARGV[arg + 2]) > tonumber(ARGV[arg]) - scope.values[2 * i - 1] then fits = false end
+    arg = arg + 3
   end
-  scopes[s], arg = sc, sc.arg + 4 * limits
+  scopes[s] = scope
 end
 
 local granted = fits and mode == 'check' and not repeated
 local lease_until = repeated or now + tonumber(ARGV[5])
+local lease_text = format('%d', lease_until)
 local reply = {repeated and 2 or (fits and 1 or 0), now, lease_until}
 for s = 1, n do
-  local sc = scopes[s]
-  if sc.changed and not granted then store(KEYS[s], sc.buckets, sc.at, sc.lag, pad) end
+  local scope = scopes[s]
+  if scope.changed and not granted then store(KEYS[s], scope, text_of(scope), pad) end
   if granted or (fits and mode == 'dry') then
-    for i = 1, sc.limits do
-      add(sc.ordered[i], tonumber(ARGV[7 + tonumber(ARGV[sc.arg + 4 * i - 3])]))
-    end
-    sc.open = sc.open + 1
+    for i = 1, scope.limits do add(scope.values, i, tonumber(ARGV[scope.at + 3 * i - 1])) end
+    scope.open = scope.open + 1
   end
+  local text = text_of(scope)
   if granted then
     local leases = KEYS[n + 1 + f + s]
-    redis.call('ZREMRANGEBYSCORE', leases, '-inf', string.format('%.0f', now))
-    redis.call('ZADD', leases, string.format('%.0f', lease_until), ARGV[7])
-    redis.call('PEXPIRE', leases, 172800000) -- twice the longest lease: only what a crashed caller left goes this way
+    call('ZREMRANGEBYSCORE', leases, '-inf', now_text)
+    call('ZADD', leases, lease_text, ARGV[7])
+    call('PEXPIRE', leases, 172800000) -- twice the longest lease: only what a crashed caller left goes this way
+    if scope.limits > 0 then store(KEYS[s], scope, text, pad) end
   end
-  if granted and sc.limits > 0 then
-    store(KEYS[s], sc.buckets, sc.at, sc.lag, pad)
-  end
-  reply[#reply + 1], reply[#reply + 2] = sc.lag, sc.open
-  for i = 1, sc.limits do
-    local b = sc.ordered[i]
-    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = b[1], b[2], b[4]
-  end
+  reply[2 + 2 * s], reply[3 + 2 * s] = scope.open, text
 end
 if granted then
-  local known_until = lease_until + tonumber(ARGV[6])
-  redis.call('SET', KEYS[n + 1], string.format('H %.0f %.0f %.0f %s %s %s %s %s %s', now, lease_until, known_until,
-    ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12], ARGV[13]), 'PX', string.format('%.0f', known_until - now + pad))
+  local known_for = tonumber(ARGV[5]) + tonumber(ARGV[6])
+  call('SET', KEYS[n + 1], format('H %s %s %d %s', now_text, lease_text, now + known_for, ARGV[8]), 'PX', format('%d', known_for + pad))
 end
 return reply

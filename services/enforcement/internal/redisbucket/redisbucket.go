@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -91,21 +92,25 @@ func (l *Limiter) check(ctx context.Context, r limit.CheckRequest, mode string) 
 		return limit.Decision{}, err
 	}
 	keys, args := l.checkCall(r, mode)
-	reply, err := checkScript.Run(ctx, l.rdb, keys, args...).Int64Slice()
+	reply, err := checkScript.Run(ctx, l.rdb, keys, args...).Slice()
 	if err != nil {
 		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
 	}
-	if len(reply) == 3 && reply[0] == -1 {
-		f := r.Fences[reply[1]-1]
-		return limit.Decision{}, &limit.StaleError{Name: f.Name, Published: reply[2]}
-	}
-	found, err := observed(r.Scopes, reply)
+	n, err := integers(reply, 3)
 	if err != nil {
-		return limit.Decision{}, err
+		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
 	}
-	d := limit.Conclude(r, reply[0] != 0 || mode == "status", time.UnixMilli(reply[1]).UTC(), found)
+	code, at := n[0], time.UnixMilli(n[1]).UTC()
+	if code == -1 {
+		return limit.Decision{}, &limit.StaleError{Name: r.Fences[n[1]-1].Name, Published: n[2]}
+	}
+	found, err := observed(r.Scopes, n[1], reply[3:])
+	if err != nil {
+		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
+	}
+	d := limit.Conclude(r, code != 0 || mode == "status", at, found)
 	if d.Allowed && mode == "check" {
-		d.Repeated, d.LeaseUntil = reply[0] == 2, time.UnixMilli(reply[2]).UTC()
+		d.Repeated, d.LeaseUntil = code == 2, time.UnixMilli(n[2]).UTC()
 	}
 	return d, nil
 }
@@ -128,48 +133,104 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 		kinds += string(s.Kind)
 	}
 	keys = append(keys, prefix+":r:"+member)
-	args = make([]any, 0, 13+len(r.Fences)+14*len(r.Scopes))
-	args = append(args, l.clock(), mode, len(r.Scopes), len(r.Fences), lease.Milliseconds(), limit.Retention.Milliseconds(), member,
-		r.Cost[limit.Requests], r.Cost[limit.Tokens], r.Cost[limit.InputTokens], r.Cost[limit.OutputTokens], kinds, r.Meta)
+	keeps := fmt.Sprintf("%d %d %d %d %s %s", r.Cost[limit.Requests], r.Cost[limit.Tokens], r.Cost[limit.InputTokens], r.Cost[limit.OutputTokens], kinds, r.Meta)
+	args = make([]any, 0, 8+len(r.Fences)+12*len(r.Scopes))
+	args = append(args, l.clock(), mode, len(r.Scopes), len(r.Fences), lease.Milliseconds(), limit.Retention.Milliseconds(), member, keeps)
 	for _, f := range r.Fences {
 		keys, args = append(keys, redisfence.Key(r.Shard, f.Name)), append(args, f.Version)
 	}
 	for _, s := range r.Scopes {
 		keys = append(keys, prefix+":l:"+s.Name)
-		args = appendLimits(append(args, s.Slots), s.Limits)
+		args = append(args, s.Slots, len(s.Limits), signature(s.Limits))
+		for _, l := range s.Limits {
+			args = append(args, l.Capacity, l.Window.Milliseconds(), r.Cost[l.Counted])
+		}
 	}
 	return keys, args
 }
 
 var counted = [...]string{limit.Requests: "r", limit.Tokens: "t", limit.InputTokens: "i", limit.OutputTokens: "o"}
 
-func appendLimits(args []any, limits []limit.Limit) []any {
-	args = append(args, len(limits))
-	for _, l := range limits {
-		id := counted[l.Counted] + strconv.FormatFloat(l.Window.Seconds(), 'f', -1, 64)
-		args = append(args, id, int(l.Counted)+1, l.Capacity, l.Window.Milliseconds())
+// signature names a list of limits and their capacities as the state's text begins: "r60:40,t60:40000,t86400:500000".
+func signature(limits []limit.Limit) string {
+	b := make([]byte, 0, 16*len(limits))
+	for i, l := range limits {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, counted[l.Counted]...)
+		b = strconv.AppendFloat(b, l.Window.Seconds(), 'f', -1, 64)
+		b = append(b, ':')
+		b = strconv.AppendInt(b, l.Capacity, 10)
 	}
-	return args
+	return string(b)
 }
 
-func observed(scopes []limit.Scope, reply []int64) ([]limit.Observed, error) {
-	want := 3
-	for _, s := range scopes {
-		want += 2 + 3*len(s.Limits)
+// integers reads the first n values of a script's answer.
+func integers(reply []any, n int) ([]int64, error) {
+	if len(reply) < n {
+		return nil, fmt.Errorf("the script answered %d values, want %d", len(reply), n)
 	}
-	if len(reply) != want {
-		return nil, fmt.Errorf("check on redis: the script answered %d numbers, want %d", len(reply), want)
-	}
-	found, at := make([]limit.Observed, len(scopes)), 3
-	for i, s := range scopes {
-		found[i] = limit.Observed{LagMillis: reply[at], InUse: reply[at+1], Buckets: make([]limit.Bucket, len(s.Limits))}
-		at += 2
-		for j := range s.Limits {
-			found[i].Buckets[j] = limit.Bucket{Consumed: reply[at], Credit: reply[at+1], Fast: reply[at+2]}
-			at += 3
+	out := make([]int64, n)
+	for i := range out {
+		v, ok := reply[i].(int64)
+		if !ok {
+			return nil, fmt.Errorf("value %d of the script's answer is %v, want a number", i, reply[i])
 		}
+		out[i] = v
+	}
+	return out, nil
+}
+
+// observed reads, for each scope, the open leases and the state's text (bucket.lua tells its form). The given limits come first in it.
+func observed(scopes []limit.Scope, now int64, reply []any) ([]limit.Observed, error) {
+	if len(reply) != 2*len(scopes) {
+		return nil, fmt.Errorf("the script answered for %d values of scopes, want %d", len(reply), 2*len(scopes))
+	}
+	found := make([]limit.Observed, len(scopes))
+	for i, s := range scopes {
+		open, ok1 := reply[2*i].(int64)
+		text, ok2 := reply[2*i+1].(string)
+		if !ok1 || !ok2 {
+			return nil, fmt.Errorf("the script's answer for scope %s has another shape", s.Name)
+		}
+		at, buckets, err := parseState(text, len(s.Limits))
+		if err != nil {
+			return nil, fmt.Errorf("state of scope %s: %w", s.Name, err)
+		}
+		found[i] = limit.Observed{InUse: open, LagMillis: max(0, at-now), Buckets: buckets}
 	}
 	return found, nil
+}
+
+func parseState(text string, limits int) (at int64, buckets []limit.Bucket, err error) {
+	parts := strings.Split(text, "|")
+	if len(parts) < 2 {
+		return 0, nil, fmt.Errorf("%q has no numbers", text)
+	}
+	numbers := strings.Fields(parts[1])
+	if len(numbers) < 1+2*limits {
+		return 0, nil, fmt.Errorf("%q has too few numbers", text)
+	}
+	var fasts []string
+	if len(parts) > 2 {
+		if fasts = strings.Fields(parts[2]); len(fasts) < limits {
+			return 0, nil, fmt.Errorf("%q has too few fast drains", text)
+		}
+	}
+	read := func(s string) int64 {
+		v, e := strconv.ParseInt(s, 10, 64)
+		err = errors.Join(err, e)
+		return v
+	}
+	at, buckets = read(numbers[0]), make([]limit.Bucket, limits)
+	for i := range buckets {
+		buckets[i] = limit.Bucket{Consumed: read(numbers[1+2*i]), Credit: read(numbers[2+2*i])}
+		if fasts != nil {
+			buckets[i].Fast = read(fasts[i])
+		}
+	}
+	return at, buckets, err
 }
 
 var statuses = map[int64]limit.SettleStatus{1: limit.Settled, 2: limit.AlreadySettled, 3: limit.Unknown}
@@ -186,7 +247,10 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 		r.Actual[limit.Requests], r.Actual[limit.Tokens], r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta}
 	for _, s := range r.Scopes {
 		keys = append(keys, prefix+":b:"+s.Name)
-		args = appendLimits(append(args, string(s.Kind)), s.Limits)
+		args = append(args, string(s.Kind), len(s.Limits), signature(s.Limits))
+		for _, l := range s.Limits {
+			args = append(args, l.Capacity, l.Window.Milliseconds(), int(l.Counted)+1)
+		}
 	}
 	keys = append(keys, prefix+":r:"+member)
 	for _, s := range r.Scopes {
@@ -203,13 +267,9 @@ func settlement(reply []any) (limit.Settlement, error) {
 	if len(reply) != 10 {
 		return limit.Settlement{}, fmt.Errorf("settle on redis: the script answered %d values, want 10", len(reply))
 	}
-	var n [7]int64
-	for i := range n {
-		v, ok := reply[i].(int64)
-		if !ok {
-			return limit.Settlement{}, fmt.Errorf("settle on redis: value %d is %v, want a number", i, reply[i])
-		}
-		n[i] = v
+	n, err := integers(reply, 7)
+	if err != nil {
+		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
 	}
 	checkMeta, ok1 := reply[7].(string)
 	meta, ok2 := reply[8].(string)

@@ -3,20 +3,20 @@
 --
 -- KEYS   n scopes' states, the reservation, n scopes' leases; all in one hash slot
 -- ARGV   1 now in ms, or ''   2 n   3 tombstone in ms   4 lease member   5..8 actual: requests, tokens, input tokens, output tokens
---        9 meta, then for each scope: kind, number of limits, and for each limit: id, what it counts (1..4), capacity, window in ms
+--        9 meta, then for each scope: kind, number of limits, signature, and for each limit: capacity, window in ms, what it counts (1..4)
 -- Reply  {status, now, checked at (0: unknown), reserved requests, tokens, input tokens, output tokens, meta of the check, meta of the
 --        settle that counted, emitted (0|1)}; status 1 settled, 2 already settled, 3 unknown reservation
 local now, pad = clock(ARGV[1])
 local n = tonumber(ARGV[2])
-local got = redis.call('MGET', unpack(KEYS, 1, n + 1))
+local got = call('MGET', unpack(KEYS, 1, n + 1))
 
 local status, checked_at, kinds, reserved, check_meta = 3, 0, '', {0, 0, 0, 0}, ''
 if got[n + 1] then
-  local state, at, known_until, r, t, i, o, k, m = string.match(got[n + 1], '^(%a) (%d+) %d+ (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  local state, at, known_until, r, t, i, o, k, m = match(got[n + 1], '^(%a) (%d+) %d+ (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   if tonumber(known_until) > now then
     checked_at, reserved = tonumber(at), {tonumber(r), tonumber(t), tonumber(i), tonumber(o)}
     if state ~= 'H' then
-      local length, both = string.match(m, '^(%d+) (.*)$')
+      local length, both = match(m, '^(%d+) (.*)$')
       return {2, now, checked_at, reserved[1], reserved[2], reserved[3], reserved[4], string.sub(both, 1, tonumber(length)),
         string.sub(both, tonumber(length) + 1), state == 'E' and 1 or 0}
     end
@@ -26,22 +26,22 @@ end
 
 local arg = 10
 for s = 1, n do
-  local kind, limits = ARGV[arg], tonumber(ARGV[arg + 1])
-  local held = string.find(kinds, ',' .. kind .. ',', 1, true)
-  arg = arg + 2
+  local limits, held = tonumber(ARGV[arg + 1]), string.find(kinds, ',' .. ARGV[arg] .. ',', 1, true)
+  arg = arg + 3
   if limits > 0 then
-    local buckets, ordered, at, lag = bring(got[s], now, arg, limits)
+    local scope = {limits = limits, sig = ARGV[arg - 1], at = arg}
+    bring(scope, got[s], now)
     for i = 1, limits do
-      local counted = tonumber(ARGV[arg + 4 * i - 3])
-      add(ordered[i], tonumber(ARGV[4 + counted]) - (held and reserved[counted] or 0))
+      local counted = tonumber(ARGV[arg + 3 * i - 1])
+      add(scope.values, i, tonumber(ARGV[4 + counted]) - (held and reserved[counted] or 0))
     end
-    store(KEYS[s], buckets, at, lag, pad)
+    store(KEYS[s], scope, text_of(scope), pad)
   end
-  redis.call('ZREM', KEYS[n + 1 + s], ARGV[4])
-  arg = arg + 4 * limits
+  call('ZREM', KEYS[n + 1 + s], ARGV[4])
+  arg = arg + 3 * limits
 end
 
 local tombstone = tonumber(ARGV[3])
-redis.call('SET', KEYS[n + 1], string.format('S %.0f 0 %.0f %.0f %.0f %.0f %.0f - %.0f %s%s', checked_at, now + tombstone, reserved[1], reserved[2],
-  reserved[3], reserved[4], #check_meta, check_meta, ARGV[9]), 'PX', string.format('%.0f', tombstone + pad))
+call('SET', KEYS[n + 1], format('S %d 0 %d %d %d %d %d - %d %s%s', checked_at, now + tombstone, reserved[1], reserved[2], reserved[3],
+  reserved[4], #check_meta, check_meta, ARGV[9]), 'PX', format('%d', tombstone + pad))
 return {status, now, checked_at, reserved[1], reserved[2], reserved[3], reserved[4], check_meta, ARGV[9], 0}
