@@ -147,9 +147,12 @@ func checkFree(ctx context.Context, l listener) error {
 	return ln.Close()
 }
 
+// checkBudget is five times the default: here the stores and all services share one machine's cores with whatever else it does.
+const checkBudget = "TOLLGATE_CHECK_BUDGET=250ms"
+
 // environ is what the services read: the user's own settings, then where standalone put things.
 func (s *standalone) environ() []string {
-	return append(append([]string{}, s.cfg.Environ...),
+	return append(append([]string{checkBudget}, s.cfg.Environ...),
 		"TOLLGATE_REDIS_URL="+s.stores.RedisURL,
 		"TOLLGATE_POSTGRES_URL="+s.stores.PostgresURL,
 		"TOLLGATE_KAFKA_BROKERS="+strings.Join(s.stores.KafkaBrokers, ","),

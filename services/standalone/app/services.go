@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -46,6 +47,7 @@ func (s *standalone) services() []service {
 			if err := config.Load(environ, &c); err != nil {
 				return err
 			}
+			c.Instance = cmp.Or(c.Instance, "standalone")
 			c.Log = observe.NewLogger(log, c.LogLevel, "enforcement", c.Instance)
 			return enforcement.Run(ctx, c)
 		}},

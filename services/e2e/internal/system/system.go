@@ -50,6 +50,7 @@ func Start(ctx context.Context, st Stores, log io.Writer) (*System, error) {
 		"TOLLGATE_REDIS_URL=" + st.RedisURL, "TOLLGATE_POSTGRES_URL=" + st.PostgresURL, "TOLLGATE_KAFKA_BROKERS=" + strings.Join(st.KafkaBrokers, ","),
 		"TOLLGATE_CLICKHOUSE_URL=" + st.ClickHouseURL, "TOLLGATE_SERVICE_TOKEN=" + ServiceToken, "TOLLGATE_ADMIN_TOKEN=" + AdminToken,
 		"TOLLGATE_VIEWER_TOKEN=" + ViewerToken, "TOLLGATE_LOG_LEVEL=warn",
+		"TOLLGATE_INSTANCE=e2e", "TOLLGATE_CHECK_BUDGET=2s", // many tests share a machine: slow is not what they test
 	}
 	for _, svc := range []struct {
 		name, addrVar string

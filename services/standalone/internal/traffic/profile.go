@@ -47,8 +47,8 @@ func Profiles() []Profile {
 			}},
 		{Tier: tier.API, User: "demo-api", Every: 20 * time.Millisecond, Burst: 1, Hold: 90 * time.Millisecond,
 			// about 60,000 tokens a second of 300,000 a minute: tpm
-			next: func(r *rand.Rand, _ int) request { return chat(r, "grok-3", 1200, 500) }},
-		{Tier: tier.Enterprise, User: "demo-enterprise", Every: 10 * time.Millisecond, Burst: 1, Hold: 120 * time.Millisecond,
+			next: func(r *rand.Rand, _ int) request { return chat(r, "grok-2", 1200, 500) }},
+		{Tier: tier.Enterprise, User: "demo-enterprise", Every: 20 * time.Millisecond, Burst: 1, Hold: 120 * time.Millisecond,
 			// far below its limits
 			next: func(r *rand.Rand, _ int) request { return chat(r, "grok-4", 1800, 400) }},
 	}

@@ -28,16 +28,16 @@ func Table(s Snapshot, l Ledger, elapsed, planned time.Duration) []string {
 		reasons := reasons(r.Reasons)
 		if r.Tier == s.Total.Tier {
 			lines = append(lines, "  "+strings.Repeat("─", why+57))
-			reasons = fmt.Sprintf("%s checks/s", count(perSecond(r.Checks, elapsed)))
+			reasons = fmt.Sprintf("%s checks/s", Count(perSecond(r.Checks, elapsed)))
 		}
-		lines = append(lines, fmt.Sprintf(row, r.Tier, count(r.Checks), count(r.Allowed), count(r.Refused), why, fit(reasons), count(r.Input), count(r.Output)))
+		lines = append(lines, fmt.Sprintf(row, r.Tier, Count(r.Checks), Count(r.Allowed), Count(r.Refused), why, fit(reasons), Count(r.Input), Count(r.Output)))
 	}
 	lines = append(lines, "",
 		fmt.Sprintf("  %4.1f of %.0f s   check p50 %s, p99 %s   record p50 %s, p99 %s", elapsed.Seconds(), planned.Seconds(),
 			millis(s.CheckP50), millis(s.CheckP99), millis(s.RecordP50), millis(s.RecordP99)),
 		"  "+lag(s, l))
 	if s.Errors > 0 {
-		lines = append(lines, fmt.Sprintf("  %s calls failed, last: %s", count(s.Errors), s.LastError))
+		lines = append(lines, fmt.Sprintf("  %s calls failed, last: %s", Count(s.Errors), s.LastError))
 	}
 	return lines
 }
@@ -45,7 +45,7 @@ func Table(s Snapshot, l Ledger, elapsed, planned time.Duration) []string {
 // Line is the table in one line, for where there is no terminal.
 func Line(s Snapshot, l Ledger, elapsed, planned time.Duration) string {
 	return fmt.Sprintf("  %4.1f of %.0f s   %s checks, %s allowed, %s refused (%s)   %s", elapsed.Seconds(), planned.Seconds(),
-		count(s.Total.Checks), count(s.Total.Allowed), count(s.Total.Refused), reasons(s.Total.Reasons), lag(s, l))
+		Count(s.Total.Checks), Count(s.Total.Allowed), Count(s.Total.Refused), reasons(s.Total.Reasons), lag(s, l))
 }
 
 func lag(s Snapshot, l Ledger) string {
@@ -55,14 +55,14 @@ func lag(s Snapshot, l Ledger) string {
 	case waiting <= 0:
 		return "ledger: up to date"
 	default:
-		return fmt.Sprintf("ledger: %s behind, %.1f s", count(waiting), l.Lag.Seconds())
+		return fmt.Sprintf("ledger: %s behind, %.1f s", Count(waiting), l.Lag.Seconds())
 	}
 }
 
 func reasons(m map[string]int64) string {
 	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
 	for i, k := range keys {
-		keys[i] = k + " " + count(m[k])
+		keys[i] = k + " " + Count(m[k])
 	}
 	return strings.Join(keys, ", ")
 }
@@ -78,8 +78,8 @@ func millis(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Mi
 
 func perSecond(n int64, d time.Duration) int64 { return int64(float64(n) / max(d.Seconds(), 0.1)) }
 
-// count writes 1234567 as 1,234,567.
-func count(n int64) string {
+// Count writes 1234567 as 1,234,567.
+func Count(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
