@@ -79,12 +79,16 @@ func Run(ctx context.Context, cfg Config) error {
 	health := observe.NewHealth(
 		observe.Check{Name: "redis", Ask: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }},
 		observe.Check{Name: "postgres", Ask: once(quotas.Ping)})
-	if err := serve(ctx, stack, cfg, log, newAPI(cfg, engine, health, reg, log)); err != nil {
+	addr, err := serve(ctx, stack, cfg.Addr, log, newAPI(cfg, engine, health, reg, log))
+	if err != nil {
 		return stack.Abort(err)
 	}
 	stack.Defer("readiness", func(context.Context) error { health.SetReady(false); return nil })
 	health.SetReady(true)
-	log.InfoContext(ctx, "enforcement is serving", "addr", cfg.Addr, "region", cfg.Region)
+	log.InfoContext(ctx, "enforcement is serving", "addr", addr.String(), "region", cfg.Region)
+	if cfg.Listen != nil {
+		cfg.Listen(addr)
+	}
 	return stack.Wait(ctx)
 }
 
@@ -123,11 +127,11 @@ func once(ask func(context.Context) error) func(context.Context) error {
 }
 
 // serve starts the HTTP server. Its stop takes no new connections and waits for the requests being served.
-func serve(ctx context.Context, stack *lifecycle.Stack, cfg Config, log *slog.Logger, api http.Handler) error {
+func serve(ctx context.Context, stack *lifecycle.Stack, addr string, log *slog.Logger, api http.Handler) (net.Addr, error) {
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", cfg.Addr)
+	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return fmt.Errorf("listen for the API: %w", err)
+		return nil, fmt.Errorf("listen for the API: %w", err)
 	}
 	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
@@ -145,10 +149,7 @@ func serve(ctx context.Context, stack *lifecycle.Stack, cfg Config, log *slog.Lo
 		<-failed // http.ErrServerClosed
 		return err
 	})
-	if cfg.Listen != nil {
-		cfg.Listen(l.Addr())
-	}
-	return nil
+	return l.Addr(), nil
 }
 
 // drain is how long the requests being served may take at the stop: longer than a record waits for Kafka, and short enough to leave
