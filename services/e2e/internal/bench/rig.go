@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -36,10 +35,10 @@ func startRig(ctx context.Context, log io.Writer) (_ *rig, err error) {
 		return nil, err
 	}
 	r.close = append(r.close, func() error { return os.RemoveAll(dir) })
-	t := &tb{dir: dir}
-	r.close = append(r.close, func() error { t.cleanup(); return nil })
+	host := system.NewHost(dir)
+	r.close = append(r.close, func() error { host.Close(); return nil })
 	var kafka *realkafka.Server
-	if err := t.run(func(t testing.TB) {
+	if err := host.Run(func(t testing.TB) {
 		r.redisAddr = realredis.Start(t).Addr
 		kafka = realkafka.Start(t)
 		kafka.CreateTopic(t, usage.Topic, usage.Partitions, nil)
@@ -68,53 +67,4 @@ func (r *rig) stop() error {
 		}
 	}
 	return first
-}
-
-// tb lets the testkit, made for tests, start servers for a command. Of testing.TB it has what the starters use.
-type tb struct {
-	testing.TB // nil: whatever is not below would panic
-	dir        string
-	cleanups   []func()
-}
-
-// failure is how tb's Fatal ends the starter.
-type failure struct{ error }
-
-// run calls start and turns its Fatal into an error.
-func (t *tb) run(start func(testing.TB)) (err error) {
-	defer func() {
-		switch v := recover().(type) {
-		case nil:
-		case failure:
-			err = v.error
-		default:
-			panic(v)
-		}
-	}()
-	start(t)
-	return nil
-}
-
-func (t *tb) cleanup() {
-	for i := len(t.cleanups) - 1; i >= 0; i-- {
-		t.cleanups[i]()
-	}
-}
-
-func (t *tb) Helper()                           {}
-func (t *tb) Name() string                      { return "bench" }
-func (t *tb) Context() context.Context          { return context.Background() }
-func (t *tb) Cleanup(f func())                  { t.cleanups = append(t.cleanups, f) }
-func (t *tb) Log(args ...any)                   { fmt.Fprintln(os.Stderr, args...) }
-func (t *tb) Logf(format string, args ...any)   { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-func (t *tb) Error(args ...any)                 { t.Log(args...) }
-func (t *tb) Errorf(format string, args ...any) { t.Logf(format, args...) }
-func (t *tb) Fatal(args ...any)                 { panic(failure{fmt.Errorf("%s", fmt.Sprint(args...))}) }
-func (t *tb) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
-func (t *tb) TempDir() string {
-	dir, err := os.MkdirTemp(t.dir, "store-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
