@@ -38,3 +38,4 @@ require (
 )
 
 replace github.com/tollgate-dev/tollgate/pkg => ../pkg
+replace github.com/tollgate-dev/tollgate/schemas => ../schemas

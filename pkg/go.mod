@@ -13,6 +13,7 @@ require (
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/segmentio/kafka-go v0.4.51
 	github.com/shopspring/decimal v1.6.0
 	github.com/tollgate-dev/tollgate/migrations v0.0.0
 	github.com/twmb/franz-go v1.22.3
@@ -54,3 +55,5 @@ require (
 )
 
 replace github.com/tollgate-dev/tollgate/migrations => ../migrations
+
+replace github.com/tollgate-dev/tollgate/schemas => ../schemas

@@ -198,10 +198,11 @@ type Settlement struct {
 	Emitted   bool   // MarkEmitted was called: its event is durable
 }
 
-// StatusRequest reads scopes without changing them.
+// StatusRequest reads scopes without changing them. Fences are those of a check: what is told is by the quota of the moment.
 type StatusRequest struct {
 	Shard  int
 	Scopes []Scope
+	Fences []Fence
 }
 
 // Status is what is left now.

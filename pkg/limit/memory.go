@@ -93,10 +93,8 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, f := range r.Fences {
-		if v := m.fences[f.Name]; v > f.Version {
-			return Decision{}, &StaleError{Name: f.Name, Published: v}
-		}
+	if err := m.stale(r.Fences); err != nil {
+		return Decision{}, err
 	}
 	now := m.now().UnixMilli()
 	m.forget(now)
@@ -142,6 +140,15 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 		d.LeaseUntil = time.UnixMilli(m.reservations[key].leaseUntil).UTC()
 	}
 	return d, nil
+}
+
+func (m *Memory) stale(fences []Fence) error {
+	for _, f := range fences {
+		if v := m.fences[f.Name]; v > f.Version {
+			return &StaleError{Name: f.Name, Published: v}
+		}
+	}
+	return nil
 }
 
 // observe looks at every scope at the given time and tells whether the request fits all of them. What it returns are copies; only a
@@ -289,6 +296,9 @@ func (m *Memory) Status(_ context.Context, r StatusRequest) (Status, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.stale(r.Fences); err != nil {
+		return Status{}, err
+	}
 	now := m.now().UnixMilli()
 	at, ask := time.UnixMilli(now).UTC(), CheckRequest{Shard: r.Shard, Scopes: r.Scopes}
 	_, found, _ := m.observe(ask, now)

@@ -54,3 +54,5 @@ require (
 	golang.org/x/text v0.44.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
+
+replace github.com/tollgate-dev/tollgate/schemas => ../../schemas

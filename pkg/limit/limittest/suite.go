@@ -442,6 +442,9 @@ func fence(w *world) {
 	if _, err := w.Limiter.Check(ctx, r); !errors.As(err, &stale) || stale.Name != "user:u1" || stale.Published != 7 {
 		w.t.Fatalf("got %v, want a stale version", err)
 	}
+	if _, err := w.Limiter.Status(ctx, limit.StatusRequest{Shard: w.shard, Scopes: r.Scopes, Fences: r.Fences}); !errors.As(err, &stale) || stale.Published != 7 {
+		w.t.Errorf("status: got %v, want a stale version", err)
+	}
 	if got := w.left(s); got[rpm] != 1 || got["open"] != 0 {
 		w.t.Errorf("a stale check consumed: %v", got)
 	}

@@ -83,7 +83,7 @@ func (l *Limiter) Check(ctx context.Context, r limit.CheckRequest) (limit.Decisi
 
 // Status implements limit.Limiter.
 func (l *Limiter) Status(ctx context.Context, r limit.StatusRequest) (limit.Status, error) {
-	d, err := l.check(ctx, limit.CheckRequest{Shard: r.Shard, Scopes: r.Scopes}, "status")
+	d, err := l.check(ctx, limit.CheckRequest{Shard: r.Shard, Scopes: r.Scopes, Fences: r.Fences}, "status")
 	return limit.Status{At: d.At, Scopes: d.Scopes}, err
 }
 
