@@ -3,8 +3,18 @@ module github.com/tollgate-dev/tollgate/services/standalone
 go 1.26.0
 
 require (
-	github.com/ClickHouse/ch-go v0.75.0 // indirect
 	github.com/ClickHouse/clickhouse-go/v2 v2.51.0
+	github.com/google/uuid v1.6.0
+	github.com/segmentio/kafka-go v0.4.51
+	github.com/tollgate-dev/tollgate/pkg v0.0.0
+	github.com/tollgate-dev/tollgate/services/consumer v0.0.0
+	github.com/tollgate-dev/tollgate/services/enforcement v0.0.0
+	github.com/tollgate-dev/tollgate/services/quota v0.0.0
+	golang.org/x/term v0.48.0
+)
+
+require (
+	github.com/ClickHouse/ch-go v0.75.0 // indirect
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
 	github.com/andybalholm/brotli v1.3.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -14,7 +24,6 @@ require (
 	github.com/ebitengine/purego v0.11.3 // indirect
 	github.com/go-faster/city v1.0.1 // indirect
 	github.com/go-faster/errors v0.8.0 // indirect
-	github.com/google/uuid v1.6.0
 	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
@@ -36,14 +45,9 @@ require (
 	github.com/prometheus/procfs v0.23.0 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
 	github.com/segmentio/asm v1.2.1 // indirect
-	github.com/segmentio/kafka-go v0.4.51
 	github.com/sethvargo/go-retry v0.5.0 // indirect
 	github.com/shopspring/decimal v1.6.0 // indirect
 	github.com/tollgate-dev/tollgate/migrations v0.0.0 // indirect
-	github.com/tollgate-dev/tollgate/pkg v0.0.0
-	github.com/tollgate-dev/tollgate/services/consumer v0.0.0
-	github.com/tollgate-dev/tollgate/services/enforcement v0.0.0
-	github.com/tollgate-dev/tollgate/services/quota v0.0.0
 	github.com/twmb/franz-go v1.22.3 // indirect
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c // indirect
 	github.com/twmb/franz-go/pkg/kmsg v1.15.1 // indirect
@@ -58,18 +62,16 @@ require (
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
-	golang.org/x/term v0.48.0
 	golang.org/x/text v0.44.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-replace github.com/tollgate-dev/tollgate/migrations => ../../migrations
-replace github.com/tollgate-dev/tollgate/pkg => ../../pkg
-replace github.com/tollgate-dev/tollgate/schemas => ../../schemas
-replace github.com/tollgate-dev/tollgate/services/consumer => ../../services/consumer
-replace github.com/tollgate-dev/tollgate/services/consumer => ../consumer
-replace github.com/tollgate-dev/tollgate/services/enforcement => ../../services/enforcement
-replace github.com/tollgate-dev/tollgate/services/enforcement => ../enforcement
-replace github.com/tollgate-dev/tollgate/services/quota => ../../services/quota
-replace github.com/tollgate-dev/tollgate/services/quota => ../quota
-replace github.com/tollgate-dev/tollgate/services/tollgatectl => ../../services/tollgatectl
+replace (
+	github.com/tollgate-dev/tollgate/migrations => ../../migrations
+	github.com/tollgate-dev/tollgate/pkg => ../../pkg
+	github.com/tollgate-dev/tollgate/schemas => ../../schemas
+	github.com/tollgate-dev/tollgate/services/consumer => ../../services/consumer
+	github.com/tollgate-dev/tollgate/services/enforcement => ../../services/enforcement
+	github.com/tollgate-dev/tollgate/services/quota => ../../services/quota
+	github.com/tollgate-dev/tollgate/services/tollgatectl => ../../services/tollgatectl
+)

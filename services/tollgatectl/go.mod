@@ -32,8 +32,8 @@ require (
 	golang.org/x/sys v0.50.0 // indirect
 )
 
-replace github.com/tollgate-dev/tollgate/migrations => ../../migrations
-
-replace github.com/tollgate-dev/tollgate/pkg => ../../pkg
-
-replace github.com/tollgate-dev/tollgate/schemas => ../../schemas
+replace (
+	github.com/tollgate-dev/tollgate/migrations => ../../migrations
+	github.com/tollgate-dev/tollgate/pkg => ../../pkg
+	github.com/tollgate-dev/tollgate/schemas => ../../schemas
+)
