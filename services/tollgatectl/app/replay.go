@@ -151,7 +151,7 @@ func runReplay(ctx context.Context, f replayFlags, world IO) error {
 	}
 
 	var retried atomic.Int64
-	api := client.NewEnforcement(f.enforcementURL, f.token, client.WithConnections(2*f.workers),
+	api := client.NewEnforcement(f.enforcementURL, f.token, client.WithConnections(2*f.workers), client.WithPatience(2*time.Minute),
 		client.WithRetryHook(func(error) { retried.Add(1) }))
 	defer api.Close()
 	bar := progress.Start(world.Stderr, "checks", int64(len(requests)))

@@ -34,7 +34,7 @@ type Config struct {
 const queueLen = 1 << 16
 
 // checkTimeout is when a check, repeats included, counts as failed.
-const checkTimeout = 10 * time.Second
+const checkTimeout = 2 * time.Minute
 
 type toRecord struct {
 	req client.RecordRequest
