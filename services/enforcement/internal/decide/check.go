@@ -78,25 +78,16 @@ func fences(s subject.Subject, q tier.Quota) []limit.Fence {
 	}
 }
 
-// question is the look at a subject's scopes that changes nothing and still refuses an old quota.
-func question(s subject.Subject, q tier.Quota) limit.CheckRequest {
-	return limit.CheckRequest{Shard: subject.Shard(q.OrgID, s), Subject: s, Scopes: Scopes(s, q), DryRun: true, Fences: fences(s, q)}
+// look asks for what is left, by a quota that is still the published one.
+func look(s subject.Subject, q tier.Quota) limit.StatusRequest {
+	return limit.StatusRequest{Shard: subject.Shard(q.OrgID, s), Scopes: Scopes(s, q), Fences: fences(s, q)}
 }
 
-// ask turns a request into the limiter's question. A refused one asks for nothing, without charge: the limiter then only tells what is
-// left, and whether the quota that refuses it is still the published one.
+// ask turns a request into the limiter's question.
 func ask(r Request, q tier.Quota, lease time.Duration) (limit.CheckRequest, error) {
-	c := question(r.Subject, q)
-	c.RequestID, c.Lease = r.RequestID, lease
-	if refusal(q, r) != "" {
-		return c, nil
-	}
 	meta, err := checkMetaOf(r, q)
-	if err != nil {
-		return c, err
-	}
-	c.Cost, c.DryRun, c.Meta = r.cost(), r.DryRun, meta
-	return c, nil
+	return limit.CheckRequest{Shard: subject.Shard(q.OrgID, r.Subject), Subject: r.Subject, RequestID: r.RequestID, Scopes: Scopes(r.Subject, q),
+		Cost: r.cost(), Lease: lease, DryRun: r.DryRun, Fences: fences(r.Subject, q), Meta: meta}, err
 }
 
 // checkMeta is kept with the reservation: what the event of its end says about its beginning. Its names are short because Redis
@@ -132,18 +123,19 @@ type Answer struct {
 	Degraded     bool
 }
 
-// answer joins the limiter's decision with the refusals that need no counter.
-func answer(r Request, q tier.Quota, d limit.Decision) Answer {
-	a := Answer{Allowed: d.Allowed, RequestID: r.RequestID, Model: r.Model, RetryAfter: d.RetryAfter, Reason: d.Reason, Scope: d.Scope,
-		Rooms: Rooms(d.Scopes), Tier: q.Tier, QuotaVersion: q.Version}
-	if reason := refusal(q, r); reason != "" {
-		a.Allowed, a.Reason, a.Scope, a.RetryAfter = false, reason, "", 0
-	}
-	if a.Allowed {
-		a.Reason, a.Scope, a.RetryAfter = "", "", 0
-		if !r.DryRun {
-			a.Reserved = r.cost()[limit.Tokens]
-		}
+// decided is the answer that the limiter's decision gives.
+func decided(r Request, q tier.Quota, d limit.Decision) Answer {
+	a := Answer{Allowed: d.Allowed, RequestID: r.RequestID, Model: r.Model, Rooms: Rooms(d.Scopes), Tier: q.Tier, QuotaVersion: q.Version}
+	switch {
+	case !a.Allowed:
+		a.Reason, a.Scope, a.RetryAfter = d.Reason, d.Scope, d.RetryAfter
+	case !r.DryRun:
+		a.Reserved = r.cost()[limit.Tokens]
 	}
 	return a
+}
+
+// refusedBy is the answer to a request that needs no decision: no scope is to blame, and no wait helps.
+func refusedBy(reason string, r Request, q tier.Quota, s limit.Status) Answer {
+	return Answer{RequestID: r.RequestID, Model: r.Model, Reason: reason, Rooms: Rooms(s.Scopes), Tier: q.Tier, QuotaVersion: q.Version}
 }

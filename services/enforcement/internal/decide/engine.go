@@ -81,37 +81,45 @@ func (e *Engine) Check(ctx context.Context, r Request) (Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.o.Budget)
 	defer cancel()
 	var a Answer
-	q, d, err := e.fresh(ctx, r.Subject, func(q tier.Quota) (limit.CheckRequest, error) { return ask(r, q, e.o.Lease) })
+	var at time.Time
+	q, err := e.fresh(ctx, r.Subject, func(q tier.Quota) error {
+		if reason := refusal(q, r); reason != "" {
+			// The limiter still tells what is left, and whether the quota that refuses is the published one.
+			s, err := e.limiter.Status(ctx, look(r.Subject, q))
+			a, at = refusedBy(reason, r, q, s), s.At
+			return err
+		}
+		c, err := ask(r, q, e.o.Lease)
+		if err != nil {
+			return err
+		}
+		d, err := e.limiter.Check(ctx, c)
+		a, at = decided(r, q, d), d.At
+		return err
+	})
 	if err != nil {
-		return a, fmt.Errorf("check %s: %w", r.Subject, err)
+		return Answer{}, fmt.Errorf("check %s: %w", r.Subject, err)
 	}
-	a = answer(r, q, d)
 	if !a.Allowed && !r.DryRun {
-		e.events.Rejection(e.rejection(r, q, a, d.At))
+		e.events.Rejection(e.rejection(r, q, a, at))
 	}
 	return a, nil
 }
 
-// fresh asks the limiter by the subject's quota, and again by a newer one for as long as the limiter knows of a newer one.
-func (e *Engine) fresh(ctx context.Context, s subject.Subject, question func(tier.Quota) (limit.CheckRequest, error)) (tier.Quota, limit.Decision, error) {
-	var d limit.Decision
+// fresh has the limiter asked by the subject's quota, and again by a newer one for as long as the limiter knows of a newer one.
+func (e *Engine) fresh(ctx context.Context, s subject.Subject, question func(tier.Quota) error) (tier.Quota, error) {
 	q, err := e.quotas.Get(ctx, s)
 	for try := 1; err == nil; try++ {
-		c, bad := question(q)
-		if bad != nil {
-			return q, d, bad
-		}
 		var stale *limit.StaleError
-		d, err = e.limiter.Check(ctx, c)
-		switch {
-		case err == nil:
-			return q, d, nil
-		case !errors.As(err, &stale) || try == maxStale:
-			return q, d, fmt.Errorf("%w: limiter: %w", ErrUnavailable, err)
+		switch asked := question(q); {
+		case asked == nil:
+			return q, nil
+		case !errors.As(asked, &stale) || try == maxStale:
+			return q, fmt.Errorf("%w: limiter: %w", ErrUnavailable, asked)
 		}
 		q, err = e.quotas.Reload(ctx, s, q)
 	}
-	return q, d, fmt.Errorf("%w: quota: %w", ErrUnavailable, err)
+	return q, fmt.Errorf("%w: quota: %w", ErrUnavailable, err)
 }
 
 // rejection is the event of a refusal, which happened at the limiter's time at.
@@ -146,12 +154,16 @@ type Status struct {
 func (e *Engine) Status(ctx context.Context, s subject.Subject) (Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Settle)
 	defer cancel()
-	q, d, err := e.fresh(ctx, s, func(q tier.Quota) (limit.CheckRequest, error) { return question(s, q), nil })
+	var now limit.Status
+	q, err := e.fresh(ctx, s, func(q tier.Quota) (err error) {
+		now, err = e.limiter.Status(ctx, look(s, q))
+		return err
+	})
 	if err != nil {
 		return Status{}, fmt.Errorf("status of %s: %w", s, err)
 	}
-	st := Status{Subject: s, Tier: q.Tier, OrgID: q.OrgID, Rooms: Rooms(d.Scopes), Suspended: q.Suspended, QuotaVersion: q.Version}
-	for _, sc := range d.Scopes {
+	st := Status{Subject: s, Tier: q.Tier, OrgID: q.OrgID, Rooms: Rooms(now.Scopes), Suspended: q.Suspended, QuotaVersion: q.Version}
+	for _, sc := range now.Scopes {
 		if sc.Name == s.String() {
 			st.InFlight = sc.InUse
 		}

@@ -99,7 +99,10 @@ func (s *server) route(template string, h handlerFunc) http.Handler {
 		fail := func(w http.ResponseWriter, err error) {
 			p := *problem.From(err)
 			p.RequestID = id
-			if p.Status >= http.StatusInternalServerError {
+			switch {
+			case p.Status == http.StatusServiceUnavailable:
+				log.WarnContext(r.Context(), "request not served", "route", template, "status", p.Status, "err", err)
+			case p.Status >= http.StatusInternalServerError:
 				log.ErrorContext(r.Context(), "request failed", "route", template, "status", p.Status, "err", err)
 			}
 			problem.Write(w, &p)
