@@ -95,6 +95,8 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	if err != nil {
 		err = errors.Join(err, srv.Close())
 	}
-	<-failed
+	if e := <-failed; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
 	return err
 }
