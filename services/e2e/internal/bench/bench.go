@@ -87,7 +87,7 @@ func (r *rig) measureAll(ctx context.Context, o Options, say func(string, ...any
 	if err != nil {
 		return nil, err
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: r.redisAddr, PoolSize: o.Callers})
+	rdb := redis.NewClient(&redis.Options{Addr: r.redisAddr, PoolSize: o.Callers, Protocol: 2})
 	defer func() { _ = rdb.Close() }()
 	limiter := func(ctx context.Context, _, n int) error {
 		return rdb.Do(ctx, script.with(id.String(), fmt.Sprintf("00000000-0000-7000-8000-%012d", n)).args()...).Err()

@@ -1,67 +1,53 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // call is one command as the limiter sent it to Redis.
 type call []string
 
-// capture runs once and gives the EVALSHA that it made Redis run, keys and arguments included.
+// captureWithin is how long the limiter's call is waited for.
+const captureWithin = 10 * time.Second
+
+// capture runs once and gives the first EVALSHA that Redis ran meanwhile, keys and arguments included, as MONITOR shows it.
 func capture(ctx context.Context, addr string, once func() error) (call, error) {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	lines := make(chan string, 1000)
-	m := rdb.Monitor(ctx, lines)
-	m.Start()
-	defer m.Stop()
-	timeout := time.After(10 * time.Second)
-	awaitLine := func(what string, match func(call) bool) (call, error) {
-		for {
-			select {
-			case l := <-lines:
-				if c, err := parseMonitor(l); err == nil && match(c) {
-					return c, nil
-				}
-			case <-timeout:
-				return nil, fmt.Errorf("watch Redis: %s was not seen", what)
-			}
-		}
-	}
-	if err := rdb.Ping(ctx).Err(); err != nil {
-		return nil, err
-	}
-	probe := time.NewTicker(20 * time.Millisecond) // until MONITOR watches
-	defer probe.Stop()
-	watching := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-probe.C:
-				rdb.Echo(ctx, "bench begins")
-			case <-watching:
-				return
-			}
-		}
-	}()
-	_, err := awaitLine("the first command", func(c call) bool { return strings.EqualFold(c[0], "echo") })
-	close(watching)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("watch Redis: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(captureWithin)); err != nil {
+		return nil, fmt.Errorf("watch Redis: %w", err)
+	}
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		return nil, fmt.Errorf("watch Redis: %w", err)
+	}
+	lines := bufio.NewReader(conn)
+	if _, err := lines.ReadString('\n'); err != nil { // +OK: it watches
+		return nil, fmt.Errorf("watch Redis: %w", err)
 	}
 	if err := once(); err != nil {
 		return nil, err
 	}
-	return awaitLine("the limiter's script", func(c call) bool { return strings.EqualFold(c[0], "evalsha") })
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return nil, fmt.Errorf("watch Redis: no script was run: %w", err)
+		}
+		if c, err := parseMonitor(line); err == nil && strings.EqualFold(c[0], "evalsha") {
+			return c, nil
+		}
+	}
 }
 
 // parseMonitor reads a line of MONITOR: a time and a client, then quoted words.
