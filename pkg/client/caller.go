@@ -71,19 +71,19 @@ func transport(connections int) *http.Transport {
 // close drops kept connections.
 func (k *caller) close() { k.http.CloseIdleConnections() }
 
-// call sends in (nil: no body) and decodes the answer into out (nil: dropped). It gives the answer's headers.
-func (k *caller) call(ctx context.Context, method, path string, header http.Header, in, out any) (http.Header, error) {
+// call sends in (nil: no body) and decodes the answer into out (nil: dropped).
+func (k *caller) call(ctx context.Context, method, path string, header http.Header, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
 		if err != nil {
-			return nil, fmt.Errorf("%s %s: encode: %w", method, path, err)
+			return fmt.Errorf("%s %s: encode: %w", method, path, err)
 		}
 		body = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, k.base+path, body)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	for name, values := range header {
 		req.Header[name] = values
@@ -97,22 +97,22 @@ func (k *caller) call(ctx context.Context, method, path string, header http.Head
 	req.Header["Idempotency-Key"] = nil
 	resp, err := k.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: read the answer: %w", method, path, err)
+		return fmt.Errorf("%s %s: read the answer: %w", method, path, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return resp.Header, asProblem(resp, answer)
+		return asProblem(resp, answer)
 	}
 	if out != nil {
 		if err := json.Unmarshal(answer, out); err != nil {
-			return resp.Header, fmt.Errorf("%s %s: decode the answer: %w", method, path, err)
+			return fmt.Errorf("%s %s: decode the answer: %w", method, path, err)
 		}
 	}
-	return resp.Header, nil
+	return nil
 }
 
 // asProblem reads an RFC 9457 document; an answer that is none (from a proxy between us, say) becomes one with the text as detail.

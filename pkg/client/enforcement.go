@@ -62,7 +62,7 @@ func (e *Enforcement) Check(ctx context.Context, r CheckRequest) (Decision, erro
 		r.RequestID = uuid.Must(uuid.NewV7())
 	}
 	var d Decision
-	_, err := e.call(ctx, http.MethodPost, "/internal/rate-limit/check", nil, r, &d)
+	err := e.call(ctx, http.MethodPost, "/internal/rate-limit/check", nil, r, &d)
 	return d, err
 }
 
@@ -110,7 +110,7 @@ func (e *Enforcement) patiently(ctx context.Context, method, path string, in, ou
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
-		_, err := e.call(ctx, method, path, nil, in, out)
+		err := e.call(ctx, method, path, nil, in, out)
 		if err == nil || !mayPass(err) {
 			return err
 		}
@@ -143,6 +143,6 @@ type Status struct {
 // UserStatus reads a user's room without changing it.
 func (e *Enforcement) UserStatus(ctx context.Context, userID string) (Status, error) {
 	var s Status
-	_, err := e.call(ctx, http.MethodGet, "/internal/rate-limit/status/user/"+url.PathEscape(userID), nil, nil, &s)
+	err := e.call(ctx, http.MethodGet, "/internal/rate-limit/status/user/"+url.PathEscape(userID), nil, nil, &s)
 	return s, err
 }

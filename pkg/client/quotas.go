@@ -48,14 +48,14 @@ func Unlimited() QuotaChange {
 // GetQuota reads a user's effective quota. Nobody is unknown: a user without one has the free tier's.
 func (q *Quotas) GetQuota(ctx context.Context, userID string) (Quota, error) {
 	var out Quota
-	_, err := q.call(ctx, http.MethodGet, "/internal/quota/"+url.PathEscape(userID), nil, nil, &out)
+	err := q.call(ctx, http.MethodGet, "/internal/quota/"+url.PathEscape(userID), nil, nil, &out)
 	return out, err
 }
 
 // PutQuota changes a user's quota. Once it has answered with Propagation "done", every check that starts is decided by the new one.
 func (q *Quotas) PutQuota(ctx context.Context, userID string, c QuotaChange) (Quota, error) {
 	var out Quota
-	_, err := q.call(ctx, http.MethodPut, "/internal/quota/"+url.PathEscape(userID), ifMatch(c.IfVersion), c, &out)
+	err := q.call(ctx, http.MethodPut, "/internal/quota/"+url.PathEscape(userID), ifMatch(c.IfVersion), c, &out)
 	return out, err
 }
 
@@ -78,21 +78,21 @@ func (q *Quotas) Tiers(ctx context.Context) ([]tier.Tier, error) {
 	var out struct {
 		Tiers []tier.Tier `json:"tiers"`
 	}
-	_, err := q.call(ctx, http.MethodGet, "/internal/tiers", nil, nil, &out)
+	err := q.call(ctx, http.MethodGet, "/internal/tiers", nil, nil, &out)
 	return out.Tiers, err
 }
 
 // GetTier reads a tier of the catalogue.
 func (q *Quotas) GetTier(ctx context.Context, name string) (tier.Tier, error) {
 	var out tier.Tier
-	_, err := q.call(ctx, http.MethodGet, "/internal/tiers/"+url.PathEscape(name), nil, nil, &out)
+	err := q.call(ctx, http.MethodGet, "/internal/tiers/"+url.PathEscape(name), nil, nil, &out)
 	return out, err
 }
 
 // PutTier changes a tier, or adds one.
 func (q *Quotas) PutTier(ctx context.Context, name string, c TierChange) (tier.Tier, error) {
 	var out tier.Tier
-	_, err := q.call(ctx, http.MethodPut, "/internal/tiers/"+url.PathEscape(name), ifMatch(c.IfVersion), c, &out)
+	err := q.call(ctx, http.MethodPut, "/internal/tiers/"+url.PathEscape(name), ifMatch(c.IfVersion), c, &out)
 	return out, err
 }
 

@@ -23,9 +23,6 @@ func (s *standalone) closingCheck(ctx context.Context) error {
 	begin := time.Now()
 	s.out.Say("\nDo log and ledger agree? All of Kafka's events against all of ClickHouse's:")
 	report, err := s.compare(ctx, begin.Add(ledgerWithin))
-	if ctx.Err() != nil {
-		return nil // asked to stop meanwhile
-	}
 	if err != nil {
 		return fmt.Errorf("compare log and ledger: %w", err)
 	}

@@ -81,7 +81,8 @@ func Load(args, environ []string, stdout, stderr io.Writer) (Config, error) {
 	if c.Traffic < 0 || c.Traffic > time.Hour {
 		return c, fmt.Errorf("-traffic must be from 0 to 1h, is %s", c.Traffic)
 	}
-	return c, config.Load(environ, &c)
+	err := config.Load(environ, &c)
+	return c, err
 }
 
 // baseURL is where a client on this machine reaches a listener.

@@ -20,15 +20,20 @@ const (
 
 // demonstrate drives the sample traffic, then checks that log and ledger agree. It returns what is wrong.
 func (s *standalone) demonstrate(ctx context.Context) error {
-	if s.cfg.Traffic > 0 {
-		if err := s.drive(ctx); err != nil {
-			return err
-		}
-	}
-	if ctx.Err() != nil || (s.cfg.Traffic == 0 && !s.cfg.Exit) {
+	if s.cfg.Traffic == 0 && !s.cfg.Exit {
 		return nil
 	}
-	return s.closingCheck(ctx)
+	var err error
+	if s.cfg.Traffic > 0 {
+		err = s.drive(ctx)
+	}
+	if err == nil && ctx.Err() == nil {
+		err = s.closingCheck(ctx)
+	}
+	if ctx.Err() != nil {
+		err = nil // it comes of being asked to stop
+	}
+	return err
 }
 
 // drive shows the sample traffic until the ledger has counted all of it.

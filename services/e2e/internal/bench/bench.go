@@ -48,7 +48,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("%w (the services' log is %s)", err, services.Name())
 	}
 	_ = os.Remove(services.Name()) // nothing went wrong: nobody needs it
-	print(o, version, results)
+	printTable(o, version, results)
 	return nil
 }
 
@@ -147,7 +147,7 @@ func redisVersion(ctx context.Context, addr string) string {
 	return v
 }
 
-func print(o Options, redisVersion string, results []Result) {
+func printTable(o Options, redisVersion string, results []Result) {
 	p := func(format string, args ...any) { _, _ = fmt.Fprintf(o.Out, format+"\n", args...) }
 	p("%s/%s, %d cores%s, %s, Redis %s; %d callers at once, %s each, %d users with four limits each; callers, services and stores share the machine.\n",
 		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), processor(), runtime.Version(), redisVersion, o.Callers, o.Duration, o.Users)

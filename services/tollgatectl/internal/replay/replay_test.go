@@ -45,7 +45,6 @@ type system struct {
 	granted  map[uuid.UUID]bool
 	failAt   int
 	slow     time.Duration // of a record
-	start    time.Time
 	recordOK int
 }
 
@@ -65,7 +64,7 @@ func (s *system) CheckPatiently(_ context.Context, r client.CheckRequest) (clien
 }
 
 func (s *system) Record(_ context.Context, r client.RecordRequest) (client.Receipt, error) {
-	time.Sleep(s.slow)
+	<-time.After(s.slow)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.granted[r.RequestID] || r.Outcome != "completed" || r.Model != "m" {
