@@ -154,7 +154,7 @@ func runReplay(ctx context.Context, f replayFlags, world IO) error {
 	api := client.NewEnforcement(f.enforcementURL, f.token, client.WithConnections(2*f.workers), client.WithPatience(2*time.Minute),
 		client.WithRetryHook(func(error) { retried.Add(1) }))
 	defer api.Close()
-	bar := progress.Start(world.Stderr, "checks", int64(len(requests)))
+	bar := progress.Start(world.Stderr, "requests", int64(len(requests)))
 	account := replay.Run(ctx, replay.Config{Requests: requests, Users: replay.Users(f.seed, f.users, len(requests)), Prefix: f.prefix,
 		Model: f.model, Speed: f.speed, Workers: f.workers}, api, bar.Add)
 	bar.Finish()

@@ -41,8 +41,8 @@ type toRecord struct {
 	at  time.Time // of the check
 }
 
-// Run replays until the trace or ctx ends. What was allowed is recorded even then. progress is told how many requests are decided,
-// from many goroutines.
+// Run replays until the trace or ctx ends. What was allowed is recorded even then. progress is told how many requests are done
+// with, refused or recorded, from many goroutines.
 func Run(ctx context.Context, cfg Config, api API, progress func(n int)) Account {
 	t := newTally(len(cfg.Requests))
 	due := make(chan int)
@@ -53,13 +53,15 @@ func Run(ctx context.Context, cfg Config, api API, progress func(n int)) Account
 	for range cfg.Workers {
 		checkers.Go(func() {
 			for i := range due {
-				check(ctx, cfg, api, i, t, records)
-				progress(1)
+				if !check(ctx, cfg, api, i, t, records) {
+					progress(1)
+				}
 			}
 		})
 		recorders.Go(func() {
 			for r := range records {
 				record(context.WithoutCancel(ctx), api, r, t)
+				progress(1)
 			}
 		})
 	}
@@ -106,7 +108,8 @@ func dispatch(ctx context.Context, cfg Config, start time.Time, due chan<- int, 
 
 func scaled(d time.Duration, speed float64) time.Duration { return time.Duration(float64(d) / speed) }
 
-func check(ctx context.Context, cfg Config, api API, i int, t *tally, records chan<- toRecord) {
+// check asks for one request and queues it for its record if it is allowed; then it reports true.
+func check(ctx context.Context, cfg Config, api API, i int, t *tally, records chan<- toRecord) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout) // once asked, the answer is waited for
 	defer cancel()
 	r, user := cfg.Requests[i], UserID(cfg.Prefix, cfg.Users[i])
@@ -115,14 +118,15 @@ func check(ctx context.Context, cfg Config, api API, i int, t *tally, records ch
 	d, err := api.CheckPatiently(ctx, client.CheckRequest{UserID: user, Model: cfg.Model, RequestID: id, InputTokens: &r.InputTokens, MaxOutputTokens: &r.OutputTokens})
 	if err != nil {
 		t.failed(err)
-		return
+		return false
 	}
 	t.checked(time.Since(at), d.Allowed, d.Reason, d.Degraded)
 	if !d.Allowed {
-		return
+		return false
 	}
 	records <- toRecord{at: at, req: client.RecordRequest{UserID: user, RequestID: id, Model: d.Model,
 		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, Outcome: string(usage.Completed)}}
+	return true
 }
 
 func record(ctx context.Context, api API, r toRecord, t *tally) {
