@@ -106,6 +106,7 @@ func openRedis(url string) (*redis.Client, error) {
 	o.ClientName = "tollgate-enforcement"
 	o.ContextTimeoutEnabled = true
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, 2*time.Second, 2*time.Second
+	o.DialerRetries = 1 // the command itself is tried again, as long as its context allows
 	o.PoolSize = 64
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(o), nil
