@@ -3,13 +3,25 @@ module github.com/tollgate-dev/tollgate/services/e2e
 go 1.26.0
 
 require (
-	github.com/ClickHouse/ch-go v0.75.0 // indirect
 	github.com/ClickHouse/clickhouse-go/v2 v2.51.0
+	github.com/caarlos0/env/v11 v11.4.2
+	github.com/compose-spec/compose-go/v2 v2.16.2
+	github.com/google/uuid v1.6.0
+	github.com/redis/go-redis/v9 v9.23.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	github.com/tollgate-dev/tollgate/pkg v0.0.0
+	github.com/tollgate-dev/tollgate/schemas v0.0.0
+	github.com/tollgate-dev/tollgate/services/consumer v0.0.0
+	github.com/tollgate-dev/tollgate/services/enforcement v0.0.0
+	github.com/tollgate-dev/tollgate/services/quota v0.0.0
+	github.com/tollgate-dev/tollgate/services/tollgatectl v0.0.0-00010101000000-000000000000
+)
+
+require (
+	github.com/ClickHouse/ch-go v0.75.0 // indirect
 	github.com/andybalholm/brotli v1.3.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
-	github.com/caarlos0/env/v11 v11.4.2
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/compose-spec/compose-go/v2 v2.16.2
 	github.com/creack/pty v1.1.24 // indirect
 	github.com/distribution/reference v0.6.0 // indirect
 	github.com/docker/go-connections v0.8.2 // indirect
@@ -18,7 +30,6 @@ require (
 	github.com/go-faster/city v1.0.1 // indirect
 	github.com/go-faster/errors v0.8.0 // indirect
 	github.com/go-viper/mapstructure/v2 v2.4.0 // indirect
-	github.com/google/uuid v1.6.0
 	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
@@ -42,9 +53,7 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.23.0 // indirect
-	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rivo/uniseg v0.4.7 // indirect
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/schollz/progressbar/v3 v3.19.1 // indirect
 	github.com/segmentio/asm v1.2.1 // indirect
 	github.com/segmentio/kafka-go v0.4.51 // indirect
@@ -54,12 +63,6 @@ require (
 	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
 	github.com/tollgate-dev/tollgate/migrations v0.0.0 // indirect
-	github.com/tollgate-dev/tollgate/pkg v0.0.0
-	github.com/tollgate-dev/tollgate/schemas v0.0.0-00010101000000-000000000000
-	github.com/tollgate-dev/tollgate/services/consumer v0.0.0
-	github.com/tollgate-dev/tollgate/services/enforcement v0.0.0
-	github.com/tollgate-dev/tollgate/services/quota v0.0.0
-	github.com/tollgate-dev/tollgate/services/tollgatectl v0.0.0-00010101000000-000000000000
 	github.com/twmb/franz-go v1.22.3 // indirect
 	github.com/twmb/franz-go/pkg/kadm v1.20.0 // indirect
 	github.com/twmb/franz-go/pkg/kmsg v1.15.1 // indirect
@@ -81,3 +84,12 @@ require (
 )
 
 replace (
+	github.com/tollgate-dev/tollgate/migrations => ../../migrations
+	github.com/tollgate-dev/tollgate/pkg => ../../pkg
+	github.com/tollgate-dev/tollgate/schemas => ../../schemas
+	github.com/tollgate-dev/tollgate/services/consumer => ../../services/consumer
+	github.com/tollgate-dev/tollgate/services/enforcement => ../../services/enforcement
+	github.com/tollgate-dev/tollgate/services/quota => ../../services/quota
+	github.com/tollgate-dev/tollgate/services/standalone => ../../services/standalone
+	github.com/tollgate-dev/tollgate/services/tollgatectl => ../../services/tollgatectl
+)

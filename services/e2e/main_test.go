@@ -23,16 +23,16 @@ import (
 func TestMain(m *testing.M) {
 	embedded.MaybeRunChild()
 	code := m.Run()
-	if err := path.stop(); err != nil {
+	if err := running.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: stop:", err)
 		code = max(code, 1)
 	}
 	os.Exit(code)
 }
 
-// path is the whole path, started once for all tests of this binary: the real services on a real Redis, a real Kafka, PostgreSQL and
+// running is the whole path, started once for all tests of this binary: the real services on a real Redis, a real Kafka, PostgreSQL and
 // ClickHouse.
-var path wholePath
+var running wholePath
 
 type wholePath struct {
 	once          sync.Once
@@ -45,15 +45,15 @@ type wholePath struct {
 // services gives the running services and clients of both APIs.
 func services(t *testing.T) (*wholePath, *client.Enforcement, *client.Quotas) {
 	t.Helper()
-	path.once.Do(func() { path.err = path.start() })
-	if path.err != nil {
-		t.Fatal(path.err)
+	running.once.Do(func() { running.err = running.start() })
+	if running.err != nil {
+		t.Fatal(running.err)
 	}
-	e := client.NewEnforcement(path.system.EnforcementURL, system.ServiceToken)
-	q := client.NewQuotas(path.system.QuotaURL, system.AdminToken)
+	e := client.NewEnforcement(running.system.EnforcementURL, system.ServiceToken)
+	q := client.NewQuotas(running.system.QuotaURL, system.AdminToken)
 	t.Cleanup(e.Close)
 	t.Cleanup(q.Close)
-	return &path, e, q
+	return &running, e, q
 }
 
 func (p *wholePath) start() error {
