@@ -18,7 +18,7 @@ var clickhouseFiles embed.FS
 func ClickHouseFS() fs.FS {
 	sub, err := fs.Sub(clickhouseFiles, "clickhouse")
 	if err != nil {
-		panic(err) // the directory is compiled in
+		panic(err) //nolint:forbidigo // the directory is compiled in: this can't happen
 	}
 	return sub
 }

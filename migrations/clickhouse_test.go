@@ -164,9 +164,9 @@ func TestClickHouseReadmeQueriesRun(t *testing.T) {
 				t.Errorf("%s\n%v", q, err)
 				continue
 			}
-			for rows.Next() { //nolint:revive // the rows must arrive; what they hold is the reader's
+			for rows.Next() { // the rows must arrive; what they hold is the reader's
 			}
-			if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			if err := errors.Join(rows.Err(), rows.Close()); err != nil { //nolint:sqlclosecheck // closed in a loop, with its error
 				t.Errorf("%s\n%v", q, err)
 			}
 		}

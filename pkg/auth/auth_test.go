@@ -2,6 +2,7 @@ package auth
 
 import (
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ func TestGrantDoesNotKeepTheToken(t *testing.T) {
 
 func TestBearerReadsOnlyTheBearerScheme(t *testing.T) {
 	for header, want := range map[string]string{"Bearer t": "t", "bearer t": "t", "Bearer  t ": "t", "Basic t": "", "t": "", "": "", "Bearer": ""} {
-		r := httptest.NewRequest("GET", "/", nil)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", header)
 		if got := Bearer(r); got != want {
 			t.Errorf("%q gave %q, want %q", header, got, want)

@@ -25,7 +25,7 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// GoString, LogValue and MarshalText keep %#v, slog and JSON from showing it.
+// GoString keeps %#v from showing it.
 func (s Secret) GoString() string { return s.String() }
 
 // LogValue implements slog.LogValuer.

@@ -127,7 +127,7 @@ func Recover(log *slog.Logger, answer func(http.ResponseWriter), next http.Handl
 		defer func() {
 			if v := recover(); v != nil {
 				if v == http.ErrAbortHandler { //nolint:errorlint // the sentinel is compared by identity, as net/http does
-					panic(v)
+					panic(v) //nolint:forbidigo // net/http asks handlers to panic with it, and so do we
 				}
 				log.ErrorContext(r.Context(), "panic in a handler", "panic", v, "stack", string(debug.Stack()))
 				answer(w)

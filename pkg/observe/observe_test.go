@@ -65,7 +65,7 @@ func TestLabelsStayBoundedWhateverIsAsked(t *testing.T) {
 
 func TestPanicIsLoggedAndAnswered(t *testing.T) {
 	var log bytes.Buffer
-	h := Recover(NewLogger(&log, slog.LevelInfo, "s", "i"), func(w http.ResponseWriter) { w.WriteHeader(500) },
+	h := Recover(NewLogger(&log, slog.LevelInfo, "s", "i"), func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }))
 	if code, _ := get(t, h, "/"); code != 500 || !strings.Contains(log.String(), "boom") {
 		t.Errorf("%d, log %s", code, log.String())

@@ -58,12 +58,12 @@ func TestMalformedBodiesAreRefused(t *testing.T) {
 
 func TestBodyOverTheLimitIs413AndAnotherTypeIs415(t *testing.T) {
 	big := `{"user_id":"` + strings.Repeat("a", MaxBody) + `"}`
-	r, _ := http.NewRequest(http.MethodPost, "/", strings.NewReader(big)) //nolint:noctx // the request is never sent
+	r, _ := http.NewRequest(http.MethodPost, "/", strings.NewReader(big))
 	var p *problem.Problem
 	if err := Read(r, &body{}); !errors.As(err, &p) || p.Status != http.StatusRequestEntityTooLarge {
 		t.Errorf("got %v, want 413", err)
 	}
-	r, _ = http.NewRequest(http.MethodPost, "/", strings.NewReader(`{}`)) //nolint:noctx // the request is never sent
+	r, _ = http.NewRequest(http.MethodPost, "/", strings.NewReader(`{}`))
 	r.Header.Set("Content-Type", "text/plain")
 	if err := Read(r, &body{}); !errors.As(err, &p) || p.Status != http.StatusUnsupportedMediaType {
 		t.Errorf("got %v, want 415", err)

@@ -160,7 +160,7 @@ func (it Item) await(ctx context.Context, cmd *exec.Cmd, tmp string, progress io
 func treeSize(dir string) (bytes int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil // files come and go meanwhile
+			return nil //nolint:nilerr // files come and go meanwhile
 		}
 		if info, err := d.Info(); err == nil {
 			bytes += info.Size()

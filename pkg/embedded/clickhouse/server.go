@@ -165,7 +165,7 @@ func (s *Server) awaitReady(ctx context.Context, ready *os.File) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return fmt.Errorf("start ClickHouse: %w (%v): %s", err, s.child.Err(), s.tail())
+		return fmt.Errorf("start ClickHouse: %w (%w): %s", err, s.child.Err(), s.tail())
 	}
 	s.TCPAddr, s.HTTPAddr = process.Addr(tcp), process.Addr(http)
 	return nil

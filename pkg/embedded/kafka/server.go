@@ -52,7 +52,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	lock, err := process.Lock(ctx, filepath.Join(dir, "lock"), 0)
 	if err != nil {
-		return nil, fmt.Errorf("Kafka directory %s is used by another broker: %w", dir, err)
+		return nil, fmt.Errorf("directory %s of Kafka is used by another broker: %w", dir, err)
 	}
 	s, err := open(o, dir)
 	if err != nil {

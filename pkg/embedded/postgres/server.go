@@ -172,10 +172,10 @@ func (s *Server) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-s.child.Done():
-			return fmt.Errorf("the server ended: %v: %s", s.child.Err(), s.tail())
+			return fmt.Errorf("the server ended: %w: %s", s.child.Err(), s.tail())
 		case <-ctx.Done():
 			s.child.Kill()
-			return fmt.Errorf("%w: %v: %s", context.Cause(ctx), err, s.tail())
+			return fmt.Errorf("%w: %w: %s", context.Cause(ctx), err, s.tail())
 		case <-ticker.C:
 		}
 	}

@@ -36,7 +36,7 @@ func FreePort() (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
+	port := l.Addr().(*net.TCPAddr).Port //nolint:errcheck // a TCP listener has no other address
 	if err := l.Close(); err != nil {
 		return 0, fmt.Errorf("release port %d: %w", port, err)
 	}

@@ -77,7 +77,7 @@ func (c *Cluster) join(ctx context.Context) error {
 	var clients []*redis.Client
 	for i, n := range c.Nodes {
 		client := redis.NewClient(&redis.Options{Addr: n.Addr, Protocol: 2})
-		defer client.Close()
+		defer client.Close() //nolint:gocritic // three clients, all needed until the end
 		clients = append(clients, client)
 		first, last := i*slots/nodes, (i+1)*slots/nodes-1
 		if err := client.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {

@@ -1,6 +1,7 @@
 package realredis
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ func TestNothingSurvivesARestartWithoutAOF(t *testing.T) {
 	}
 	s.Stop()
 	s.Restart()
-	if err := client(t, s.Addr).Get(t.Context(), "k").Err(); err != redis.Nil {
+	if err := client(t, s.Addr).Get(t.Context(), "k").Err(); !errors.Is(err, redis.Nil) {
 		t.Fatalf("after a restart: %v", err)
 	}
 }

@@ -131,7 +131,7 @@ func (s *Server) awaitReady() error {
 		}
 		select {
 		case <-s.child.Done():
-			return fmt.Errorf("it ended: %v", s.child.Err())
+			return fmt.Errorf("it ended: %w", s.child.Err())
 		case <-ctx.Done():
 			return fmt.Errorf("not ready after %s: %w", startTimeout, err)
 		case <-ticker.C:

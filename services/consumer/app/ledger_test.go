@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -180,7 +181,7 @@ func (r *rig) deadLetters(n int) (out []kafka.Message) {
 	}
 	for {
 		rec, err := f.Records.ReadRecord()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

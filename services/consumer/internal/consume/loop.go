@@ -176,7 +176,7 @@ func (l *Loop) retry(ctx context.Context, what string, do func(context.Context) 
 			return errors.Join(ctx.Err(), err)
 		}
 		l.Metrics.failure(what)
-		l.Log.Warn(what+" failed; trying again, fetching nothing meanwhile", "err", err, "wait", wait.String())
+		l.Log.Warn("a step failed; trying again, fetching nothing meanwhile", "step", what, "err", err, "wait", wait.String())
 		if !sleep(ctx, wait) {
 			return errors.Join(ctx.Err(), err)
 		}

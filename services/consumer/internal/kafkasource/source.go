@@ -79,7 +79,7 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Source, error) {
 		WatchPartitionChanges: true, PartitionWatchInterval: 5 * time.Second,
 		HeartbeatInterval: time.Second, SessionTimeout: 10 * time.Second, RebalanceTimeout: 10 * time.Second, JoinGroupBackoff: 500 * time.Millisecond,
 		CommitInterval: 0,
-		ErrorLogger:    kafka.LoggerFunc(func(format string, args ...any) { log.Debug("kafka: " + fmt.Sprintf(format, args...)) }),
+		ErrorLogger:    kafka.LoggerFunc(func(format string, args ...any) { log.Debug("kafka-go", "says", fmt.Sprintf(format, args...)) }),
 	})
 	return s, nil
 }
