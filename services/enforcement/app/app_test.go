@@ -170,7 +170,7 @@ func (s *service) send(method, path, body string) (int, map[string]any) {
 
 func (s *service) check(user string, id uuid.UUID, tokens int) map[string]any {
 	s.t.Helper()
-	code, v := s.send("POST", "/internal/rate-limit/check", fmt.Sprintf(`{"user_id":%q,"model":"grok-2","estimated_tokens":%d,"request_id":"%s"}`, user, tokens, id))
+	code, v := s.send("POST", "/internal/rate-limit/check", fmt.Sprintf(`{"user_id":%q,"model":"grok-2","estimated_tokens":%d,"request_id":%q}`, user, tokens, id))
 	if code != 200 {
 		s.t.Errorf("check: %d %v", code, v)
 	}
@@ -179,7 +179,7 @@ func (s *service) check(user string, id uuid.UUID, tokens int) map[string]any {
 
 func (s *service) record(user string, id uuid.UUID, tokens int) (int, map[string]any) {
 	s.t.Helper()
-	return s.send("POST", "/internal/rate-limit/record", fmt.Sprintf(`{"user_id":%q,"request_id":"%s","model":"grok-2","input_tokens":%d,"output_tokens":0,"latency_ms":1,"outcome":"completed"}`, user, id, tokens))
+	return s.send("POST", "/internal/rate-limit/record", fmt.Sprintf(`{"user_id":%q,"request_id":%q,"model":"grok-2","input_tokens":%d,"output_tokens":0,"latency_ms":1,"outcome":"completed"}`, user, id, tokens))
 }
 
 func (s *service) remaining(user, dimension string) float64 {

@@ -87,7 +87,7 @@ func TestRefusedRequestChangesNoCounter(t *testing.T) {
 			before := w.status(t, "user/u1")
 			id := uuid.New()
 			for range 5 {
-				a := w.check(t, fmt.Sprintf(`{"user_id":"u1","request_id":"%s",%s}`, id, c.body))
+				a := w.check(t, fmt.Sprintf(`{"user_id":"u1","request_id":%q,%s}`, id, c.body))
 				if a.Allowed || a.Reason != reason || a.Scope != c.scope || (a.RetryAfterMS > 0) != c.wait || a.ReservedTokens != 0 {
 					t.Fatalf("%+v", a)
 				}

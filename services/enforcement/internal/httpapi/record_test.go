@@ -23,7 +23,7 @@ func TestSettlingBelowTheReservationFreesTheDifferenceAtOnce(t *testing.T) {
 	if !a.Allowed || n(a.Remaining["tokens_1m"]) != 0 || a.ReservedTokens != 1000 {
 		t.Fatalf("%+v", a)
 	}
-	w.record(t, fmt.Sprintf(`{"user_id":"u1","request_id":"%s","model":"m","input_tokens":150,"output_tokens":50,"latency_ms":9,"outcome":"completed"}`, a.RequestID))
+	w.record(t, fmt.Sprintf(`{"user_id":"u1","request_id":%q,"model":"m","input_tokens":150,"output_tokens":50,"latency_ms":9,"outcome":"completed"}`, a.RequestID))
 	if st := w.status(t, "user/u1"); n(st.Remaining["tokens_1m"]) != 800 {
 		t.Errorf("%d left, want 800", n(st.Remaining["tokens_1m"]))
 	}
@@ -39,7 +39,7 @@ func TestRecordSaysWhatTheCheckKnew(t *testing.T) {
 	checked := w.now
 	w.wait(2 * time.Second)
 	w.sell("api_key:k1", tier.Quota{Tier: "enterprise", OrgID: "o1", TPMLimit: 100_000, Version: 4}) // the event tells the tier of the check
-	out := w.record(t, fmt.Sprintf(`{"api_key_id":"k1","request_id":"%s","model":"grok-2","input_tokens":100,"output_tokens":7,"cached_input_tokens":64,"latency_ms":1999,"outcome":"cancelled"}`, a.RequestID))
+	out := w.record(t, fmt.Sprintf(`{"api_key_id":"k1","request_id":%q,"model":"grok-2","input_tokens":100,"output_tokens":7,"cached_input_tokens":64,"latency_ms":1999,"outcome":"cancelled"}`, a.RequestID))
 	sub := subject.Subject{Kind: subject.APIKey, ID: "k1"}
 	want := usage.Record{EventID: usage.EventID(sub, a.RequestID, usage.KindUsage), SchemaVersion: 1, APIKeyID: "k1", OrgID: "o1", Tier: "api", RequestID: a.RequestID,
 		RequestedModel: "grok-4", Model: "grok-2", InputTokens: 100, OutputTokens: 7, CachedInputTokens: 64, ReservedTokens: 150, LatencyMS: 1999,
@@ -70,9 +70,9 @@ func TestShortRecordSplitsByWhatTheCheckCounted(t *testing.T) {
 			w, id, model := newWorld(t), uuid.New(), ""
 			if c.check != "" {
 				model = "grok-2"
-				w.check(t, fmt.Sprintf(`{"user_id":"u1","model":"grok-2","request_id":"%s",%s}`, id, c.check))
+				w.check(t, fmt.Sprintf(`{"user_id":"u1","model":"grok-2","request_id":%q,%s}`, id, c.check))
 			}
-			w.record(t, fmt.Sprintf(`{"user_id":"u1","request_id":"%s","actual_tokens":%d}`, id, c.actual))
+			w.record(t, fmt.Sprintf(`{"user_id":"u1","request_id":%q,"actual_tokens":%d}`, id, c.actual))
 			r := w.usage[0]
 			if r.InputTokens != c.input || r.OutputTokens != c.output || !r.Estimated || r.LatencyMS != 0 || r.Outcome != usage.Completed || r.Model != model || (r.Reservation == usage.Held) != (model != "") {
 				t.Errorf("%+v", r)
@@ -87,7 +87,7 @@ func TestShortRecordSplitsByWhatTheCheckCounted(t *testing.T) {
 func TestSettlingTwiceChargesOnce(t *testing.T) {
 	w := newWorld(t)
 	a := w.check(t, `{"user_id":"u1","model":"m","estimated_tokens":100}`)
-	body := `{"user_id":"u1","request_id":"%s","model":"m","input_tokens":%d,"output_tokens":0,"latency_ms":1,"outcome":"completed"}`
+	body := `{"user_id":"u1","request_id":%q,"model":"m","input_tokens":%d,"output_tokens":0,"latency_ms":1,"outcome":"completed"}`
 	one := w.record(t, fmt.Sprintf(body, a.RequestID, 70))
 	two := w.record(t, fmt.Sprintf(body, a.RequestID, 9000))
 	if one.AlreadyRecorded || !two.AlreadyRecorded || one.EventID != two.EventID || len(w.usage) != 1 {
@@ -118,7 +118,7 @@ func TestUnknownRequestIsUsageAndBilledOnce(t *testing.T) {
 func TestRecordThatKafkaDidNotTakeIsSentByTheRepeatAsItWas(t *testing.T) {
 	w := newWorld(t)
 	a := w.check(t, `{"user_id":"u1","model":"m","estimated_tokens":100}`)
-	body := `{"user_id":"u1","request_id":"%s","model":"m","input_tokens":%d,"output_tokens":%d,"latency_ms":%d,"outcome":"%s"}`
+	body := `{"user_id":"u1","request_id":%q,"model":"m","input_tokens":%d,"output_tokens":%d,"latency_ms":%d,"outcome":"%s"}`
 	w.kafka(errors.New("away"))
 	for range 3 {
 		p := read[problem.Problem](t, call{method: "POST", path: "/internal/rate-limit/record", body: fmt.Sprintf(body, a.RequestID, 60, 10, 5, "completed")}.do(t, w), 503)
