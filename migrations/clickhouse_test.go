@@ -248,3 +248,27 @@ func clickhouseFaults(text string) (faults []string) {
 	}
 	return faults
 }
+
+// The embedded server can't create users, but it can parse: the statements for real servers are at least well-formed.
+func TestClickHouseAccessStatementsParse(t *testing.T) {
+	db := emptyClickHouse(t)
+	files, err := os.ReadDir("clickhouse/access")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no access statements: %v", err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile("clickhouse/access/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for s := range strings.SplitSeq(regexp.MustCompile(`--[^\n]*`).ReplaceAllString(string(b), ""), ";") {
+			if strings.TrimSpace(s) == "" {
+				continue
+			}
+			quoted := "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s) + "'"
+			if got := lines(t, db, "SELECT formatQuery("+quoted+") AS line"); len(got) != 1 {
+				t.Errorf("%s: %v", s, got)
+			}
+		}
+	}
+}

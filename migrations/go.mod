@@ -2,8 +2,6 @@ module github.com/tollgate-dev/tollgate/migrations
 
 go 1.26.0
 
-replace github.com/tollgate-dev/tollgate/pkg => ../pkg
-
 require (
 	github.com/ClickHouse/clickhouse-go/v2 v2.51.0
 	github.com/pressly/goose/v3 v3.30.1
@@ -41,5 +39,7 @@ require (
 	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/text v0.44.0 // indirect
 )
+
+replace github.com/tollgate-dev/tollgate/pkg => ../pkg
 
 replace github.com/tollgate-dev/tollgate/schemas => ../schemas

@@ -1,5 +1,5 @@
-// Package observe is what every service shows of itself: JSON logs, Prometheus metrics with labels from closed sets, and the
-// three endpoints /healthz (alive), /readyz (can do its job) and /metrics.
+// Package observe is what every service shows of itself: JSON logs, Prometheus metrics with labels from closed sets, OpenTelemetry traces
+// where an OTLP endpoint is set, and the three endpoints /healthz (alive), /readyz (can do its job) and /metrics.
 package observe
 
 import (
@@ -106,8 +106,9 @@ func NewHTTPMetrics(reg prometheus.Registerer) *HTTPMetrics {
 	return m
 }
 
-// Observe records one request. route must be a template or "other", never a path; unknown methods become "other".
-func (m *HTTPMetrics) Observe(route, method string, status int, d time.Duration) {
+// Observe records one request, and names the span in ctx by it. route must be a template or "other", never a path; unknown methods become
+// "other".
+func (m *HTTPMetrics) Observe(ctx context.Context, route, method string, status int, d time.Duration) {
 	switch method {
 	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodHead, http.MethodPatch, http.MethodOptions:
 	default:
@@ -116,6 +117,7 @@ func (m *HTTPMetrics) Observe(route, method string, status int, d time.Duration)
 	if route == "" {
 		route = "other"
 	}
+	nameSpan(ctx, route, method, status)
 	m.seconds.WithLabelValues(route, method, []string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"}[min(status/100, 5)]).Observe(d.Seconds())
 }
 

@@ -50,7 +50,7 @@ func TestLabelsStayBoundedWhateverIsAsked(t *testing.T) {
 	reg := NewRegistry()
 	m := NewHTTPMetrics(reg)
 	for i := range 1000 {
-		m.Observe("", fmt.Sprintf("METHOD%d", i), 200+i%400, time.Millisecond)
+		m.Observe(t.Context(), "", fmt.Sprintf("METHOD%d", i), 200+i%400, time.Millisecond)
 	}
 	families, err := reg.Gather()
 	if err != nil {

@@ -64,7 +64,7 @@ func (c *currentQuota) entry(s subject.Subject) Entry {
 
 func current(ctx context.Context, q querier, s subject.Subject) (currentQuota, error) {
 	var c currentQuota
-	if err := q.QueryRow(ctx, query("select_quota"), s.String(), DefaultTier(s.Kind)).Scan(c.targets()...); err != nil {
+	if err := q.QueryRow(ctx, sqlSelectQuota, s.String(), DefaultTier(s.Kind)).Scan(c.targets()...); err != nil {
 		return currentQuota{}, err
 	}
 	if c.name == nil {
@@ -75,7 +75,7 @@ func current(ctx context.Context, q querier, s subject.Subject) (currentQuota, e
 
 func selectTier(ctx context.Context, q querier, name string) (tier.Tier, error) {
 	var c tierColumns
-	err := q.QueryRow(ctx, query("select_tier"), name).Scan(c.targets()...)
+	err := q.QueryRow(ctx, sqlSelectTier, name).Scan(c.targets()...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return tier.Tier{}, ErrTierMissing
 	}

@@ -13,7 +13,7 @@ import (
 func (s *Store) Events(ctx context.Context, sub subject.Subject, after int64, limit int) ([]Event, error) {
 	var es []Event
 	err := s.read(ctx, func() error {
-		rows, err := s.pool.Query(ctx, query("list_events"), sub.String(), after, limit)
+		rows, err := s.pool.Query(ctx, sqlListEvents, sub.String(), after, limit)
 		if err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ type manyQuerier interface {
 }
 
 func fencesOf(ctx context.Context, q manyQuerier, name string) ([]Fence, error) {
-	rows, err := q.Query(ctx, query("outbox_redis_by_name"), name)
+	rows, err := q.Query(ctx, sqlOutboxRedisByName, name)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func fencesOf(ctx context.Context, q manyQuerier, name string) ([]Fence, error) 
 
 // PendingFences lists what Redis may not know yet, oldest first.
 func (s *Store) PendingFences(ctx context.Context, limit int) ([]Fence, error) {
-	rows, err := s.pool.Query(ctx, query("outbox_redis"), limit)
+	rows, err := s.pool.Query(ctx, sqlOutboxRedis, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read outbox: %w", err)
 	}
@@ -67,7 +67,7 @@ func (s *Store) PendingFences(ctx context.Context, limit int) ([]Fence, error) {
 
 // MarkFenced notes that Redis knows of the given rows.
 func (s *Store) MarkFenced(ctx context.Context, ids []int64) error {
-	if _, err := s.pool.Exec(ctx, query("mark_redis"), ids); err != nil {
+	if _, err := s.pool.Exec(ctx, sqlMarkRedis, ids); err != nil {
 		return fmt.Errorf("mark outbox: %w", err)
 	}
 	return nil
@@ -77,7 +77,7 @@ func (s *Store) MarkFenced(ctx context.Context, ids []int64) error {
 func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
 	var b Backlog
 	var redis, kafka float64
-	if err := s.pool.QueryRow(ctx, query("outbox_backlog")).Scan(&b.Redis, &redis, &b.Kafka, &kafka); err != nil {
+	if err := s.pool.QueryRow(ctx, sqlOutboxBacklog).Scan(&b.Redis, &redis, &b.Kafka, &kafka); err != nil {
 		return Backlog{}, fmt.Errorf("count outbox: %w", err)
 	}
 	b.RedisAge, b.KafkaAge = time.Duration(redis*float64(time.Second)), time.Duration(kafka*float64(time.Second))
@@ -86,7 +86,7 @@ func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
 
 // Prune drops rows that Redis and Kafka have both had for longer than age. The event tables keep the history.
 func (s *Store) Prune(ctx context.Context, age time.Duration) (int64, error) {
-	tag, err := s.pool.Exec(ctx, query("prune_outbox"), age)
+	tag, err := s.pool.Exec(ctx, sqlPruneOutbox, age)
 	if err != nil {
 		return 0, fmt.Errorf("prune outbox: %w", err)
 	}
@@ -124,7 +124,7 @@ func (s *Store) Lead(ctx context.Context, f func(context.Context, *Leader) error
 
 // Pending lists what Kafka has not acknowledged, oldest first.
 func (l *Leader) Pending(ctx context.Context, limit int) ([]Message, error) {
-	rows, err := l.conn.Query(ctx, query("outbox_kafka"), limit)
+	rows, err := l.conn.Query(ctx, sqlOutboxKafka, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read outbox: %w", err)
 	}
@@ -141,7 +141,7 @@ func (l *Leader) Pending(ctx context.Context, limit int) ([]Message, error) {
 
 // MarkSent notes that Kafka has acknowledged the given rows.
 func (l *Leader) MarkSent(ctx context.Context, ids []int64) error {
-	if _, err := l.conn.Exec(ctx, query("mark_kafka"), ids); err != nil {
+	if _, err := l.conn.Exec(ctx, sqlMarkKafka, ids); err != nil {
 		return fmt.Errorf("mark outbox: %w", err)
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tollgate-dev/tollgate/pkg/redisfence"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
@@ -28,6 +27,10 @@ const (
 	KindQuota = "quota"
 	KindTier  = "tier"
 )
+
+// TierName is a tier's name in the outbox, in Kafka keys and in Redis ("tier:plus"), as user:<id> is a user's. A test keeps it equal to
+// redisfence.TierName: adapters don't import one another.
+func TierName(tier string) string { return "tier:" + tier }
 
 // eventNamespace makes event ids; another one would make every event a new one.
 var eventNamespace = uuid.MustParse("5b6d3a52-7c1b-5c3e-9d0a-3f0a6f2f7d11")
@@ -128,7 +131,7 @@ func quotaPayload(c Change, before *Entry, after Entry) (uuid.UUID, []byte, erro
 }
 
 func tierPayload(c TierChange, before *tier.Tier, after tier.Tier) (uuid.UUID, []byte, error) {
-	ev := TierChanged{EventID: EventID(redisfence.TierName(after.Name), after.Version), SchemaVersion: SchemaVersion, Tier: after.Name,
+	ev := TierChanged{EventID: EventID(TierName(after.Name), after.Version), SchemaVersion: SchemaVersion, Tier: after.Name,
 		Version: after.Version, ChangedAt: usage.At(after.UpdatedAt), Actor: c.Actor, Reason: c.Reason}
 	if before != nil {
 		v := ViewTier(*before)

@@ -2,7 +2,6 @@ package pgquota
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"time"
@@ -14,17 +13,6 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 )
-
-//go:embed sql/*.sql
-var sqlFS embed.FS
-
-func query(name string) string {
-	b, err := sqlFS.ReadFile("sql/" + name + ".sql")
-	if err != nil {
-		panic(err) // a name that is not in sql/: no test would get past it
-	}
-	return string(b)
-}
 
 // ErrTierMissing says that a tier that should be in the catalogue is not.
 var ErrTierMissing = errors.New("tier is not in the catalogue")
@@ -135,7 +123,7 @@ func (s *Store) Tier(ctx context.Context, name string) (tier.Tier, error) {
 func (s *Store) Tiers(ctx context.Context) ([]tier.Tier, error) {
 	var ts []tier.Tier
 	err := s.read(ctx, func() error {
-		rows, err := s.pool.Query(ctx, query("list_tiers"))
+		rows, err := s.pool.Query(ctx, sqlListTiers)
 		if err != nil {
 			return err
 		}
@@ -162,7 +150,7 @@ type Filter struct {
 func (s *Store) Entries(ctx context.Context, f Filter) ([]Entry, error) {
 	var es []Entry
 	err := s.read(ctx, func() error {
-		rows, err := s.pool.Query(ctx, query("list_quotas"), f.OrgID, f.Tier, f.After, f.Limit)
+		rows, err := s.pool.Query(ctx, sqlListQuotas, f.OrgID, f.Tier, f.After, f.Limit)
 		if err != nil {
 			return err
 		}

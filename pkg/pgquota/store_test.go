@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
+	"github.com/tollgate-dev/tollgate/pkg/redisfence"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 )
@@ -329,7 +330,7 @@ func TestTierChangeReachesEveryoneOnIt(t *testing.T) {
 	}
 	free.RPMLimit, free.TPMLimit = 99, 98
 	r, err := s.PutTier(t.Context(), pgquota.TierChange{Tier: free, Actor: "admin", If: pgquota.Precondition{Versions: []int64{1}}})
-	if err != nil || !r.Changed || r.Tier.Version != 2 || len(r.Fences) != 1 || len(r.Fences[0].Shards) != 0 || r.Fences[0].Name != "tier:free" {
+	if err != nil || !r.Changed || r.Tier.Version != 2 || len(r.Fences) != 1 || len(r.Fences[0].Shards) != 0 || r.Fences[0].Name != redisfence.TierName("free") {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	q, err := s.Quota(t.Context(), user("u1"))

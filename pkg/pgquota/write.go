@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tollgate-dev/tollgate/pkg/redisfence"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 )
@@ -129,10 +128,10 @@ func writeQuota(ctx context.Context, tx pgx.Tx, c Change, before *State, after S
 
 	name, o := c.Subject.String(), after.Overrides
 	b := &pgx.Batch{}
-	b.Queue(query("insert_quota_event"), name, now.Version, c.Actor, c.Reason, beforeJSON, afterJSON, now.UpdatedAt)
-	b.Queue(query("upsert_quota"), name, after.OrgID, after.Tier, o.RPMLimit, o.TPMLimit, o.TPDLimit, o.ConcurrentLimit, o.AllowedModels,
+	b.Queue(sqlInsertQuotaEvent, name, now.Version, c.Actor, c.Reason, beforeJSON, afterJSON, now.UpdatedAt)
+	b.Queue(sqlUpsertQuota, name, after.OrgID, after.Tier, o.RPMLimit, o.TPMLimit, o.TPDLimit, o.ConcurrentLimit, o.AllowedModels,
 		o.MaxContext, after.Suspended, now.Version, now.UpdatedAt)
-	b.Queue(query("insert_outbox"), KindQuota, name, now.Version, shards, id, string(payload), now.UpdatedAt)
+	b.Queue(sqlInsertOutbox, KindQuota, name, now.Version, shards, id, string(payload), now.UpdatedAt)
 	return tx.SendBatch(ctx, b).Close()
 }
 
@@ -145,7 +144,7 @@ func (s *Store) PutTier(ctx context.Context, c TierChange) (TierResult, error) {
 		return TierResult{}, err
 	}
 	var res TierResult
-	name := redisfence.TierName(c.Tier.Name)
+	name := TierName(c.Tier.Name)
 	err := s.change(ctx, name, func(tx pgx.Tx) error {
 		old, err := selectTier(ctx, tx, c.Tier.Name)
 		if err != nil && !errors.Is(err, ErrTierMissing) {
@@ -194,17 +193,17 @@ func writeTier(ctx context.Context, tx pgx.Tx, c TierChange, old, next tier.Tier
 		return err
 	}
 	b := &pgx.Batch{}
-	b.Queue(query("insert_tier_event"), next.Name, next.Version, c.Actor, c.Reason, beforeJSON, afterJSON, next.UpdatedAt)
-	b.Queue(query("upsert_tier"), next.Name, next.RPMLimit, next.TPMLimit, next.TPDLimit, next.ConcurrentLimit, next.Priority,
+	b.Queue(sqlInsertTierEvent, next.Name, next.Version, c.Actor, c.Reason, beforeJSON, afterJSON, next.UpdatedAt)
+	b.Queue(sqlUpsertTier, next.Name, next.RPMLimit, next.TPMLimit, next.TPDLimit, next.ConcurrentLimit, next.Priority,
 		next.AllowedModels, next.MaxContext, string(next.RedisAway), next.Version, next.UpdatedAt)
-	b.Queue(query("insert_outbox"), KindTier, redisfence.TierName(next.Name), next.Version, []int{}, id, string(payload), next.UpdatedAt)
+	b.Queue(sqlInsertOutbox, KindTier, TierName(next.Name), next.Version, []int{}, id, string(payload), next.UpdatedAt)
 	return tx.SendBatch(ctx, b).Close()
 }
 
 // change runs f in a transaction that holds the name's lock.
 func (s *Store) change(ctx context.Context, name string, f func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, query("begin_change"), name); err != nil {
+		if _, err := tx.Exec(ctx, sqlBeginChange, name); err != nil {
 			return fmt.Errorf("lock: %w", err)
 		}
 		return f(tx)
@@ -214,7 +213,7 @@ func (s *Store) change(ctx context.Context, name string, f func(pgx.Tx) error) e
 // clock gives the moment of a change by the database's clock. One subject's moments never run backwards, even if that clock does.
 func clock(ctx context.Context, tx pgx.Tx, version int64, last time.Time) (time.Time, error) {
 	var now time.Time
-	if err := tx.QueryRow(ctx, query("now")).Scan(&now); err != nil {
+	if err := tx.QueryRow(ctx, sqlNow).Scan(&now); err != nil {
 		return time.Time{}, err
 	}
 	if version > 0 && now.Before(last) {

@@ -128,8 +128,12 @@ func listen(t *testing.T, c redis.UniversalClient) *listener {
 
 func (l *listener) awaitReconnects(t *testing.T, n int64, within time.Duration) {
 	t.Helper()
-	for deadline := time.Now().Add(within); l.reconnects.Load() < n; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(within); l.reconnects.Load() < n; {
+		select {
+		case <-tick.C:
+		case <-deadline:
 			t.Fatalf("%d confirmed subscriptions within %v, want %d", l.reconnects.Load(), within, n)
 		}
 	}
@@ -203,7 +207,7 @@ func TestSilentlyDeadConnectionIsReplaced(t *testing.T) {
 	l := listen(t, c)
 	l.awaitReconnects(t, 1, 5*time.Second)
 	s.Pause()
-	time.Sleep(silence + 2*time.Second)
+	<-time.After(silence + 2*time.Second) // nothing can be seen of it from here: the server is stopped
 	s.Resume()
 	l.awaitReconnects(t, 2, 10*time.Second)
 	if err := Publish(t.Context(), c, []int{0}, Change{"user:u1", 1}); err != nil {
@@ -217,9 +221,16 @@ func TestIdleSubscriptionStays(t *testing.T) {
 	defer c.Close()
 	l := listen(t, c)
 	l.awaitReconnects(t, 1, 5*time.Second)
-	time.Sleep(silence + 2*pingEvery)
-	if n := l.reconnects.Load(); n != 1 {
-		t.Errorf("an idle connection was replaced: %d subscriptions", n)
+	for end := time.After(silence + 2*pingEvery); ; {
+		select {
+		case c := <-l.changes:
+			t.Errorf("heard %+v", c)
+		case <-end:
+			if n := l.reconnects.Load(); n != 1 {
+				t.Errorf("an idle connection was replaced: %d subscriptions", n)
+			}
+			return
+		}
 	}
 }
 

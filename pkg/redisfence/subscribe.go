@@ -48,7 +48,7 @@ func receive(ctx context.Context, client redis.UniversalClient, onChange func(Ch
 	pinger := make(chan struct{})
 	go func() {
 		defer close(pinger)
-		defer ps.Close() //nolint:errcheck // it unblocks the read below; there is nothing left to save
+		defer ps.Close() // unblocks the read below
 		tick := time.NewTicker(pingEvery)
 		defer tick.Stop()
 		for {

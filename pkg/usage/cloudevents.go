@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 )
 
 // Topics of DESIGN §6.
@@ -68,9 +69,16 @@ type DecodeError struct {
 func (e *DecodeError) Error() string { return e.Reason + ": " + e.Err.Error() }
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// requiredFields must be present in the JSON: an absent one would silently read as "" or 0. The rest of the record has a safe default.
-var requiredFields = []string{"event_id", "schema_version", "user_id", "api_key_id", "org_id", "request_id", "model", "input_tokens",
-	"output_tokens", "timestamp", "was_rate_limited", "outcome"}
+// requiredFields must be present in the JSON, each of them: an absent one would silently read as "" or 0.
+var requiredFields = jsonNames(reflect.TypeFor[Record]())
+
+func jsonNames(t reflect.Type) []string {
+	var names []string
+	for i := range t.NumField() {
+		names = append(names, t.Field(i).Tag.Get("json"))
+	}
+	return names
+}
 
 // Decode reads a message's value and checks it. Any error is a *DecodeError. Fields that this version doesn't know are passed over:
 // a newer producer may add some within the same schema version.

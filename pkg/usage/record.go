@@ -3,7 +3,9 @@ package usage
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -101,6 +103,8 @@ func (r Record) Key() string {
 	return r.Subject().String()
 }
 
+var reasonForm = regexp.MustCompile(`^([a-z][a-z0-9_]{0,63})?$`)
+
 // Validate tells every field that breaks the contract, joined; nil if none does.
 func (r Record) Validate() error {
 	var errs []error
@@ -126,19 +130,24 @@ func (r Record) Validate() error {
 			}
 		}
 	}
+	least := int64(0)
+	if r.Outcome == Adjustment {
+		least = -MaxTokens // it may take back what an earlier event billed
+	}
 	for _, f := range []struct {
-		name string
-		n    int64
-	}{{"input_tokens", r.InputTokens}, {"output_tokens", r.OutputTokens}, {"cached_input_tokens", r.CachedInputTokens}, {"reserved_tokens", r.ReservedTokens}, {"latency_ms", r.LatencyMS}} {
-		if (f.n < 0 && r.Outcome != Adjustment) || f.n > MaxTokens || f.n < -MaxTokens {
-			bad(f.name, "must be from 0 to %d, is %d", MaxTokens, f.n)
+		name  string
+		n     int64
+		least int64
+	}{{"input_tokens", r.InputTokens, least}, {"output_tokens", r.OutputTokens, least}, {"cached_input_tokens", r.CachedInputTokens, least}, {"reserved_tokens", r.ReservedTokens, 0}, {"latency_ms", r.LatencyMS, 0}} {
+		if f.n < f.least || f.n > MaxTokens {
+			bad(f.name, "must be from %d to %d, is %d", f.least, MaxTokens, f.n)
 		}
 	}
 	if r.CachedInputTokens > r.InputTokens && r.Outcome != Adjustment {
 		bad("cached_input_tokens", "is %d, more than the %d input_tokens it is part of", r.CachedInputTokens, r.InputTokens)
 	}
-	if y := time.Time(r.Timestamp).Year(); y < 2000 || y > 2200 {
-		bad("timestamp", "must lie between the years 2000 and 2200")
+	if y := time.Time(r.Timestamp).Year(); y < 2000 || y > 2100 { // ClickHouse's DateTime ends in 2106: a later one would land in another period
+		bad("timestamp", "must lie between the years 2000 and 2100")
 	}
 	switch r.Outcome {
 	case Completed, Cancelled, Failed, Expired, Adjustment:
@@ -146,16 +155,43 @@ func (r Record) Validate() error {
 			bad("was_rate_limited", "is true, but outcome is %s", r.Outcome)
 		}
 	case Rejected:
-		if !r.WasRateLimited || r.InputTokens != 0 || r.OutputTokens != 0 {
+		if !r.WasRateLimited || r.InputTokens != 0 || r.OutputTokens != 0 || r.CachedInputTokens != 0 || r.ReservedTokens != 0 {
 			bad("outcome", "a rejected request must be was_rate_limited with 0 tokens")
 		}
 	default:
 		bad("outcome", "%q is not known", r.Outcome)
 	}
 	switch r.Reservation {
-	case Held, Missing, Degraded, "":
+	case Held, Missing, Degraded:
+		if r.WasRateLimited {
+			bad("reservation", "is %q, but a rejected request has none", r.Reservation)
+		}
+	case "":
+		if !r.WasRateLimited {
+			bad("reservation", "is missing")
+		}
 	default:
 		bad("reservation", "%q is not known", r.Reservation)
+	}
+	if !reasonForm.MatchString(r.Reason) || (r.Reason != "") != r.WasRateLimited {
+		bad("reason", "%q: a rejected request has one, no other has", r.Reason)
+	}
+	switch r.Scope {
+	case "":
+	case "key", "user", "model", "org":
+		if !r.WasRateLimited {
+			bad("scope", "is %q, but the request was not rejected", r.Scope)
+		}
+	default:
+		bad("scope", "%q is not known", r.Scope)
+	}
+	for _, f := range []struct {
+		name, text string
+		most       int
+	}{{"requested_model", r.RequestedModel, 256}, {"model", r.Model, 256}, {"region", r.Region, 128}, {"instance", r.Instance, 256}} {
+		if utf8.RuneCountInString(f.text) > f.most {
+			bad(f.name, "has more than %d characters", f.most)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -173,11 +209,11 @@ func (t Time) String() string { return time.Time(t).UTC().Format(timeLayout) }
 // MarshalText gives the wire form.
 func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads RFC 3339 in any zone and precision and keeps milliseconds in UTC.
+// UnmarshalText reads the wire form and no other.
 func (t *Time) UnmarshalText(b []byte) error {
-	v, err := time.Parse(time.RFC3339Nano, string(b))
-	if err != nil {
-		return fmt.Errorf("must be an RFC 3339 instant, is %q", b)
+	v, err := time.Parse(timeLayout, string(b))
+	if err != nil || len(b) != len(timeLayout) {
+		return fmt.Errorf("must be an RFC 3339 instant in UTC with milliseconds, is %q", b)
 	}
 	*t = At(v)
 	return nil

@@ -78,6 +78,7 @@ func TestUnusableMessageHasItsReason(t *testing.T) {
 		"forged org":      {replace(`"org_id":"o1"`, `"org_id":"o:1"`), ReasonInvalid},
 		"bad outcome":     {replace(`"completed"`, `"done"`), ReasonInvalid},
 		"bad time":        {replace(`2026-01-01T`, `2026-13-01T`), ReasonInvalid},
+		"year 2150":       {replace(`2026-01-01T`, `2150-01-01T`), ReasonInvalid},
 		"year 0001":       {replace(`2026-01-01T`, `0001-01-01T`), ReasonInvalid},
 	} {
 		_, err := Decode(c.value)

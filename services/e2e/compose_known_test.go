@@ -35,6 +35,7 @@ func configs() map[string]any {
 			Brokers  string        `env:"TOLLGATE_KAFKA_BROKERS,required"`
 			Admin    config.Secret `env:"TOLLGATE_ADMIN_TOKEN,required"`
 			Viewer   config.Secret `env:"TOLLGATE_VIEWER_TOKEN"`
+			Service  config.Secret `env:"TOLLGATE_SERVICE_TOKEN"`
 			LogLevel string        `env:"TOLLGATE_LOG_LEVEL" envDefault:"info"`
 		}{},
 	}

@@ -1,9 +1,40 @@
 module github.com/tollgate-dev/tollgate/services/tollgatectl
 
-go 1.26
+go 1.26.0
 
-replace github.com/tollgate-dev/tollgate/migrations => ../../migrations
+require (
+	github.com/ClickHouse/clickhouse-go/v2 v2.51.0
+	github.com/google/uuid v1.6.0
+	github.com/schollz/progressbar/v3 v3.19.1
+	github.com/spf13/cobra v1.10.2
+	github.com/tollgate-dev/tollgate/pkg v0.0.0
+	golang.org/x/sync v0.25.0
+	golang.org/x/term v0.48.0
+)
 
-replace github.com/tollgate-dev/tollgate/pkg => ../../pkg
+require (
+	github.com/ClickHouse/ch-go v0.75.0 // indirect
+	github.com/andybalholm/brotli v1.3.0 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/go-faster/city v1.0.1 // indirect
+	github.com/go-faster/errors v0.8.0 // indirect
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/klauspost/compress v1.20.4 // indirect
+	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
+	github.com/paulmach/orb v0.14.0 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
+	github.com/rivo/uniseg v0.4.7 // indirect
+	github.com/segmentio/asm v1.2.1 // indirect
+	github.com/shopspring/decimal v1.6.0 // indirect
+	github.com/spf13/pflag v1.0.9 // indirect
+	go.opentelemetry.io/otel v1.47.0 // indirect
+	go.opentelemetry.io/otel/trace v1.47.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.6 // indirect
+	golang.org/x/sys v0.50.0 // indirect
+)
 
-replace github.com/tollgate-dev/tollgate/schemas => ../../schemas
+replace (
+	github.com/tollgate-dev/tollgate/migrations => ../../migrations
+	github.com/tollgate-dev/tollgate/pkg => ../../pkg
+	github.com/tollgate-dev/tollgate/schemas => ../../schemas
+)

@@ -54,7 +54,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("Kafka directory %s is used by another broker: %w", dir, err)
 	}
-	s, err := start(o, dir)
+	s, err := open(o, dir)
 	if err != nil {
 		lock.Close()
 		return nil, err
@@ -63,7 +63,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-func start(o Options, dir string) (*Server, error) {
+func open(o Options, dir string) (*Server, error) {
 	if err := process.CheckPort("Kafka", o.Port); err != nil {
 		return nil, err
 	}

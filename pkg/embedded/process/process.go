@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// outputDelay is how long the output of an exited child is read on, if something it started still has it open.
+const outputDelay = time.Second
+
 // Child is a started process. Its methods may be called from any goroutine.
 type Child struct {
 	cmd  *exec.Cmd
@@ -28,6 +31,7 @@ func Start(cmd *exec.Cmd, onParentDeath syscall.Signal) (*Child, error) {
 	if !cmd.SysProcAttr.Setsid {
 		cmd.SysProcAttr.Setpgid = true
 	}
+	cmd.WaitDelay = outputDelay
 	signalOnParentDeath(cmd, onParentDeath)
 	c := &Child{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
@@ -68,9 +72,14 @@ func (c *Child) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Kill ends the child at once and waits until it is gone.
+// Kill ends the child and what it started in its process group at once, and waits until the child is gone.
 func (c *Child) Kill() {
-	_ = c.Signal(syscall.SIGKILL) // the wait tells whether it worked
+	select {
+	case <-c.done:
+		return
+	default:
+	}
+	_ = syscall.Kill(-c.Pid(), syscall.SIGKILL) // the wait tells whether it worked
 	<-c.done
 }
 

@@ -81,23 +81,38 @@ func TestRestartResumesWithoutLoss(t *testing.T) {
 // Two consumers share the group; one leaves while messages flow. Some come to both, none is lost, none counts twice.
 func TestRebalanceLosesNothingAndCountsOnce(t *testing.T) {
 	onBothBrokers(t, func(t *testing.T, r *rig) {
-		const n = 3000
-		second := func(c *Config) { c.Addr, c.Instance = freeAddr(t), "second" }
-		all := family("acme", n)
-		a := r.start()
-		r.produce(all[:n/3]...)
-		r.awaitEvents(n / 3)
-		b := r.start(second)
-		for i := n / 3; i < n; i += 100 {
-			r.produce(all[i : i+100]...)
-			if i > n/2 && a != nil {
-				a.mustStop()
-				a = nil
+		const step = 60
+		var sent int
+		send := func() {
+			var next []kafka.Message
+			for ; len(next) < step; sent++ {
+				next = append(next, in(sent%partitions, record("acme", sent)))
 			}
+			r.produce(next...)
 		}
-		r.awaitEvents(n)
+		a := r.start()
+		send()
+		r.awaitEvents(step)
+		b := r.start(func(c *Config) { c.Addr, c.Instance = freeAddr(t), "second" })
+		r.eventually(func() string { // until the second has its share
+			send()
+			if n := b.metric("tollgate_consumer_fetched_total"); n < 1 {
+				return "the second consumer was given nothing"
+			}
+			return ""
+		})
+		before := a.metric("tollgate_consumer_fetched_total")
+		send()
+		a.mustStop()
+		for range 10 {
+			send()
+		}
+		r.awaitEvents(uint64(sent))
 		r.awaitCommitted()
-		r.mustSay("after a rebalance", n, 10*n)
+		r.mustSay("after the rebalances", uint64(sent), uint64(10*sent))
+		if before < step {
+			t.Errorf("the first consumer fetched %v messages: this proves nothing", before)
+		}
 		b.mustStop()
 	})
 }

@@ -32,6 +32,8 @@ type Config struct {
 	Tombstone    time.Duration `env:"TOLLGATE_TOMBSTONE" envDefault:"10m"`
 	CheckBudget  time.Duration `env:"TOLLGATE_CHECK_BUDGET" envDefault:"50ms"`
 
+	OTLPEndpoint string `env:"OTEL_EXPORTER_OTLP_ENDPOINT"` // where traces go; none if empty
+
 	Log    *slog.Logger        // JSON on standard error if nil
 	Listen func(addr net.Addr) // called when the API is being served; may be nil
 }

@@ -47,6 +47,12 @@ func Run(ctx context.Context, cfg Config) error {
 	reg := observe.NewRegistry()
 	stack := lifecycle.New(log)
 
+	tracer, err := observe.NewTracer(ctx, cfg.OTLPEndpoint, "enforcement", cfg.Instance)
+	if err != nil {
+		return stack.Abort(err)
+	}
+	stack.Defer("traces", tracer.Close)
+
 	quotas, err := pgquota.Open(ctx, cfg.PostgresURL, pgquota.Options{Application: "tollgate-enforcement"})
 	if err != nil {
 		return stack.Abort(err)
@@ -79,7 +85,7 @@ func Run(ctx context.Context, cfg Config) error {
 	health := observe.NewHealth(
 		observe.Check{Name: "redis", Ask: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }},
 		observe.Check{Name: "postgres", Ask: once(quotas.Ping)})
-	addr, err := serve(ctx, stack, cfg.Addr, log, newAPI(cfg, engine, health, reg, log))
+	addr, err := serve(ctx, stack, cfg.Addr, log, tracer.Wrap(newAPI(cfg, engine, health, reg, log)))
 	if err != nil {
 		return stack.Abort(err)
 	}

@@ -24,6 +24,7 @@ type Config struct {
 	ViewerToken  config.Secret `env:"TOLLGATE_VIEWER_TOKEN"`
 	ServiceToken config.Secret `env:"TOLLGATE_SERVICE_TOKEN"` // known only to be refused with 403 instead of 401
 	LogLevel     slog.Level    `env:"TOLLGATE_LOG_LEVEL" envDefault:"info"`
+	OTLPEndpoint string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT"` // where traces go; none if empty
 	Instance     string        `env:"TOLLGATE_INSTANCE" envDefault:"quota-0"`
 
 	Listener net.Listener `env:"-"` // nil: listen on Addr

@@ -31,6 +31,12 @@ func Run(ctx context.Context, cfg Config) error {
 	reg := observe.NewRegistry()
 	stack := lifecycle.New(log)
 
+	tracer, err := observe.NewTracer(ctx, cfg.OTLPEndpoint, "quota", cfg.Instance)
+	if err != nil {
+		return stack.Abort(err)
+	}
+	stack.Defer("traces", tracer.Close)
+
 	store, err := pgquota.Open(ctx, cfg.PostgresURL, pgquota.Options{Application: "tollgate-quota", MaxConns: 16})
 	if err != nil {
 		return stack.Abort(err)
@@ -65,7 +71,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: store.Ping})
 	handler := api.New(api.Config{Store: store, Publisher: toRedis, Committed: toKafka.Wake, Tokens: cfg.tokens(), Health: health, Registry: reg, Log: log})
-	stack.Go("http", func(ctx context.Context) error { return serve(ctx, listener, handler) })
+	stack.Go("http", func(ctx context.Context) error { return serve(ctx, listener, tracer.Wrap(handler)) })
 
 	health.SetReady(true)
 	stack.Defer("readiness", func(context.Context) error { health.SetReady(false); return nil })
@@ -95,6 +101,8 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	if err != nil {
 		err = errors.Join(err, srv.Close())
 	}
-	<-failed
+	if e := <-failed; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
 	return err
 }

@@ -114,7 +114,7 @@ func (s *server) route(template string, h handlerFunc) http.Handler {
 				}
 			}))
 		guarded.ServeHTTP(rec, r)
-		s.http.Observe(template, r.Method, rec.status, time.Since(start))
+		s.http.Observe(r.Context(), template, r.Method, rec.status, time.Since(start))
 		log.DebugContext(r.Context(), "request", "route", template, "status", rec.status, "ms", time.Since(start).Milliseconds())
 	})
 }

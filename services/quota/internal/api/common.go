@@ -37,6 +37,9 @@ func (s *server) settle(ctx context.Context, kind string, changed bool, fences [
 // pathID gives an id from the path, decoded once. echo routes by RawPath where there is one and hands out its parts as they are.
 func pathID(c echo.Context, name string) (string, error) {
 	id := c.Param(name)
+	if strings.Contains(id, "/") { // echo lets the last part of a path run on over slashes; one that belongs to an id is encoded
+		return "", echo.ErrNotFound
+	}
 	if c.Request().URL.RawPath != "" {
 		var err error
 		if id, err = url.PathUnescape(id); err != nil {

@@ -126,7 +126,7 @@ func (s *server) frame(next echo.HandlerFunc) echo.HandlerFunc {
 		if !s.routes[route] {
 			route = ""
 		}
-		s.http.Observe(route, r.Method, status, took)
+		s.http.Observe(r.Context(), route, r.Method, status, took)
 		level := slog.LevelInfo
 		attrs := []slog.Attr{slog.String("request_id", id), slog.String("method", r.Method), slog.String("path", cut(r.URL.Path)),
 			slog.Int("status", status), slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("actor", actor(c))}

@@ -80,13 +80,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	wait := backoffMin
 	for {
 		led, err := r.outbox.Lead(ctx, r.lead)
-		if ctx.Err() != nil {
-			return nil
-		}
 		if led {
 			wait = backoffMin
 		}
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			r.log.WarnContext(ctx, "the outbox relay was interrupted", "err", err)
 		}
 		if !r.pause(ctx, wait, nil) {

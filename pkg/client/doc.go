@@ -1,0 +1,7 @@
+// Package client calls Tollgate's HTTP APIs from Go: Enforcement asks for a DECISION and reports what a request used, Quotas changes
+// what was sold. The contracts are schemas/openapi.
+//
+// Errors are *problem.Problem where the service answered with one; anything else means that no answer came. Every call is safe to
+// send again with the same request id: a repeated check is answered as before, a repeated record is billed once. So a call whose
+// kept-alive connection turns out to be dead is sent again at once, and Record also repeats itself while the service is away.
+package client

@@ -1,0 +1,148 @@
+package client
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Enforcement calls the decision API (DESIGN §4).
+type Enforcement struct{ *caller }
+
+// NewEnforcement makes a client of the service at baseURL, with a service token.
+func NewEnforcement(baseURL, token string, opts ...Option) *Enforcement {
+	return &Enforcement{newCaller(baseURL, token, opts)}
+}
+
+// Close drops kept connections.
+func (e *Enforcement) Close() { e.close() }
+
+// CheckRequest asks whether a request may run. Exactly one of UserID and APIKeyID is given; either EstimatedTokens, or InputTokens
+// and MaxOutputTokens. A zero RequestID is replaced by a new one (v7).
+type CheckRequest struct {
+	UserID          string    `json:"user_id,omitempty"`
+	APIKeyID        string    `json:"api_key_id,omitempty"`
+	Model           string    `json:"model"`
+	EstimatedTokens *int64    `json:"estimated_tokens,omitempty"`
+	InputTokens     *int64    `json:"input_tokens,omitempty"`
+	MaxOutputTokens *int64    `json:"max_output_tokens,omitempty"`
+	RequestID       uuid.UUID `json:"request_id,omitzero"`
+	DryRun          bool      `json:"dry_run,omitempty"`
+}
+
+// Room is what applies to a subject, by dimension ("requests", "tokens_1m", "tokens_1d", "concurrent"). nil: unlimited.
+type Room struct {
+	Limit     map[string]*int64     `json:"limit"`
+	Remaining map[string]*int64     `json:"remaining"`
+	ResetAt   map[string]*time.Time `json:"reset_at"`
+}
+
+// Decision is the answer to a check. A refusal is a Decision, not an error.
+type Decision struct {
+	Allowed        bool              `json:"allowed"`
+	RequestID      uuid.UUID         `json:"request_id"`
+	Model          string            `json:"model"`
+	ReservedTokens int64             `json:"reserved_tokens"`
+	RetryAfterMS   int64             `json:"retry_after_ms"` // of a refusal: the same request passes after this wait; 0: no wait helps
+	Reason         string            `json:"reason"`
+	Scope          string            `json:"scope"`
+	Headers        map[string]string `json:"headers"` // to hand on to the end client
+	QuotaVersion   int64             `json:"quota_version"`
+	Degraded       bool              `json:"degraded"`
+	Room
+}
+
+// Check asks for a decision, once: whoever has an end client waiting has a budget of its own.
+func (e *Enforcement) Check(ctx context.Context, r CheckRequest) (Decision, error) {
+	if r.RequestID == uuid.Nil {
+		r.RequestID = uuid.Must(uuid.NewV7())
+	}
+	var d Decision
+	err := e.call(ctx, http.MethodPost, "/internal/rate-limit/check", nil, r, &d)
+	return d, err
+}
+
+// CheckPatiently is Check for callers that have time: while the service is away or unavailable it asks again, with the same request id,
+// until its patience or ctx ends. However often it asks, the request is charged once.
+func (e *Enforcement) CheckPatiently(ctx context.Context, r CheckRequest) (Decision, error) {
+	if r.RequestID == uuid.Nil {
+		r.RequestID = uuid.Must(uuid.NewV7())
+	}
+	var d Decision
+	err := e.patiently(ctx, http.MethodPost, "/internal/rate-limit/check", r, &d)
+	return d, err
+}
+
+// RecordRequest reports what a granted request used.
+type RecordRequest struct {
+	UserID            string    `json:"user_id,omitempty"`
+	APIKeyID          string    `json:"api_key_id,omitempty"`
+	RequestID         uuid.UUID `json:"request_id"`
+	Model             string    `json:"model"`
+	InputTokens       int64     `json:"input_tokens"`
+	OutputTokens      int64     `json:"output_tokens"`
+	CachedInputTokens int64     `json:"cached_input_tokens,omitempty"` // part of InputTokens
+	LatencyMS         int64     `json:"latency_ms"`
+	Outcome           string    `json:"outcome"` // completed, cancelled or failed
+}
+
+// Receipt is the answer to a record: the event is durable.
+type Receipt struct {
+	Success         bool      `json:"success"`
+	AlreadyRecorded bool      `json:"already_recorded"`
+	EventID         uuid.UUID `json:"event_id"`
+}
+
+// Record reports usage. While the service is away or unavailable it tries again, with the same request id, until its patience or ctx
+// ends: usage that is not recorded is not billed, and a repeat is billed once.
+func (e *Enforcement) Record(ctx context.Context, r RecordRequest) (Receipt, error) {
+	var rec Receipt
+	err := e.patiently(ctx, http.MethodPost, "/internal/rate-limit/record", r, &rec)
+	return rec, err
+}
+
+// patiently calls until it gets an answer that a repeat would not change, or until patience or ctx ends.
+func (e *Enforcement) patiently(ctx context.Context, method, path string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, e.patience)
+	defer cancel()
+	for attempt := 0; ; attempt++ {
+		err := e.call(ctx, method, path, nil, in, out)
+		if err == nil || !mayPass(err) {
+			return err
+		}
+		wait := time.NewTimer(e.backoff(attempt))
+		select {
+		case <-wait.C:
+			e.onRetry(err)
+		case <-ctx.Done():
+			wait.Stop()
+			return err // why it could not be done says more than that time is up
+		}
+	}
+}
+
+// backoff grows from 50 ms to 2 s; half of it is random, so that callers that failed together don't return together.
+func backoff(attempt int) time.Duration {
+	d := min(50*time.Millisecond<<min(attempt, 10), 2*time.Second)
+	return d/2 + rand.N(d/2) //nolint:gosec // spreads retries; nothing to guess
+}
+
+// Status is what a subject may still use now.
+type Status struct {
+	UserID   string `json:"user_id"`
+	APIKeyID string `json:"api_key_id"`
+	Tier     string `json:"tier"`
+	InFlight int64  `json:"in_flight"`
+	Room
+}
+
+// UserStatus reads a user's room without changing it.
+func (e *Enforcement) UserStatus(ctx context.Context, userID string) (Status, error) {
+	var s Status
+	err := e.call(ctx, http.MethodGet, "/internal/rate-limit/status/user/"+url.PathEscape(userID), nil, nil, &s)
+	return s, err
+}

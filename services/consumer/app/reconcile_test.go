@@ -1,0 +1,68 @@
+package app
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/tollgate-dev/tollgate/pkg/reconcile"
+	"github.com/tollgate-dev/tollgate/pkg/reconcile/clickhousetotals"
+	"github.com/tollgate-dev/tollgate/pkg/reconcile/kafkalog"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
+)
+
+// Log and ledger agree after repeats and poison, and each way to break the ledger is named.
+func TestReconcileNamesEveryDifference(t *testing.T) {
+	onBothBrokers(t, func(t *testing.T, r *rig) {
+		r.start()
+		again := record("acme", 3) // a repeat with other figures, elsewhere
+		again.InputTokens = 999
+		rejected := record("acme", 200)
+		rejected.InputTokens, rejected.OutputTokens, rejected.WasRateLimited, rejected.Outcome = 0, 0, true, usage.Rejected
+		r.produce(append(family("acme", 100), in(1, again), in(2, rejected), kafka.Message{Key: []byte("0"), Value: []byte("poison")})...)
+		r.awaitEvents(101)
+		r.awaitCommitted()
+
+		db, err := sql.Open("clickhouse", r.cfg.ClickHouseURL.Reveal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		var done, total int64
+		log := &kafkalog.Log{Brokers: r.cfg.KafkaBrokers, Topic: r.cfg.Topic, Progress: func(d, n int64) { done, total = d, n }}
+		compare := func() reconcile.Report {
+			t.Helper()
+			report, err := reconcile.LogAndLedger(t.Context(), log, clickhousetotals.Ledger{DB: db})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return report
+		}
+		if report := compare(); !report.Agree() || report.Log.Events != 101 || report.Log.Requests != 100 || report.Log.InputTokens != 700 {
+			t.Fatalf("%s: %+v", report, report)
+		}
+		if log.Messages != 103 || log.Unusable != 1 || done != 103 || total != 103 {
+			t.Errorf("%d messages, %d unusable, progress %d of %d", log.Messages, log.Unusable, done, total)
+		}
+		for _, c := range []struct{ change, want string }{
+			{"ALTER TABLE usage_event_rows UPDATE output_tokens = 4 WHERE org_id = 'acme' AND kafka_offset = 1 AND kafka_partition = 0 SETTINGS mutations_sync = 1", "output_tokens"},
+			{"ALTER TABLE usage_event_rows DELETE WHERE was_rate_limited SETTINGS mutations_sync = 1", "events rejected_requests output_tokens event_ids"},
+			{"INSERT INTO usage_event_rows (event_id, outcome, input_tokens, kafka_offset) VALUES (generateUUIDv4(), 'completed', 5, 7)", "requests input_tokens output_tokens event_ids rejected_requests"},
+		} {
+			if err := r.ch.Exec(t.Context(), c.change); err != nil {
+				t.Fatal(err)
+			}
+			report := compare()
+			for name := range strings.FieldsSeq(c.want) {
+				if !strings.Contains(report.String(), name) {
+					t.Errorf("after %s: %s does not name %s", c.change, report, name)
+				}
+			}
+			if report.Agree() {
+				t.Errorf("after %s: they agree", c.change)
+			}
+		}
+	})
+}

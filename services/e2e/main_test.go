@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tollgate-dev/tollgate/pkg/client"
+	"github.com/tollgate-dev/tollgate/pkg/embedded"
+	"github.com/tollgate-dev/tollgate/pkg/embedded/clickhouse"
+	"github.com/tollgate-dev/tollgate/pkg/embedded/postgres"
+	"github.com/tollgate-dev/tollgate/pkg/testkit/realkafka"
+	"github.com/tollgate-dev/tollgate/pkg/testkit/realredis"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
+	"github.com/tollgate-dev/tollgate/services/e2e/internal/system"
+)
+
+func TestMain(m *testing.M) {
+	embedded.MaybeRunChild()
+	code := m.Run()
+	if err := running.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: stop:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// running is the whole path, started once for all tests of this binary: the real services on a real Redis, a real Kafka, PostgreSQL and
+// ClickHouse.
+var running wholePath
+
+type wholePath struct {
+	once          sync.Once
+	err           error
+	stops         []func() error
+	system        *system.System
+	clickhouseDSN string
+}
+
+// services gives the running services and clients of both APIs.
+func services(t *testing.T) (*wholePath, *client.Enforcement, *client.Quotas) {
+	t.Helper()
+	running.once.Do(func() { running.err = running.start() })
+	if running.err != nil {
+		t.Fatal(running.err)
+	}
+	e := client.NewEnforcement(running.system.EnforcementURL, system.ServiceToken)
+	q := client.NewQuotas(running.system.QuotaURL, system.AdminToken)
+	t.Cleanup(e.Close)
+	t.Cleanup(q.Close)
+	return &running, e, q
+}
+
+func (p *wholePath) start() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // a first start may download servers
+	defer cancel()
+	dir, err := os.MkdirTemp("", "tollgate-e2e-")
+	if err != nil {
+		return err
+	}
+	p.stops = append(p.stops, func() error { return os.RemoveAll(dir) })
+	host := system.NewHost(dir)
+	p.stops = append(p.stops, func() error { host.Close(); return nil })
+	var redis *realredis.Server
+	var kafka *realkafka.Server
+	err = host.Run(func(t testing.TB) {
+		redis, kafka = realredis.Start(t), realkafka.Start(t)
+		kafka.CreateTopic(t, usage.Topic, usage.Partitions, nil)
+		kafka.CreateTopic(t, usage.DeadLetterTopic, 1, nil)
+		kafka.CreateTopic(t, usage.QuotaTopic, usage.Partitions, map[string]string{"cleanup.policy": "compact"})
+	})
+	if err != nil {
+		return err
+	}
+	pg, err := postgres.Start(ctx, postgres.Options{Dir: filepath.Join(dir, "postgres"), Unsafe: true, Log: os.Stderr})
+	if err != nil {
+		return err
+	}
+	p.stops = append(p.stops, func() error { return pg.Close(context.Background()) })
+	ch, err := clickhouse.Start(ctx, clickhouse.Options{Dir: filepath.Join(dir, "clickhouse"), MaxMemory: 2 << 30, Log: os.Stderr})
+	if err != nil {
+		return err
+	}
+	p.stops = append(p.stops, func() error { return ch.Close(context.Background()) })
+	p.clickhouseDSN = ch.DSN(clickhouse.Database)
+	p.system, err = system.Start(ctx, system.Stores{RedisURL: "redis://" + redis.Addr + "/0", PostgresURL: pg.DSN(postgres.Database),
+		KafkaBrokers: kafka.Brokers(), ClickHouseURL: p.clickhouseDSN}, os.Stderr)
+	if err != nil {
+		return err
+	}
+	p.stops = append(p.stops, p.system.Stop)
+	return nil
+}
+
+func (p *wholePath) stop() error {
+	var errs []error
+	for i := len(p.stops) - 1; i >= 0; i-- {
+		errs = append(errs, p.stops[i]())
+	}
+	return errors.Join(errs...)
+}
