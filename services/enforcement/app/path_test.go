@@ -236,7 +236,7 @@ func TestStopFinishesWhatItHasBegunInOrder(t *testing.T) {
 	if err := <-s.done; err != nil {
 		t.Error(err)
 	}
-	want := []string{"readiness", "http server", "quota changes", "quota cache", "rejections", "kafka", "redis", "postgres"}
+	want := []string{"readiness", "http server", "quota changes", "quota cache", "rejections", "kafka", "redis", "postgres", "traces"}
 	if got := s.logs.parts(); !slices.Equal(got, want) {
 		t.Errorf("stopped in the order %v,\nwant %v", got, want)
 	}
