@@ -214,7 +214,7 @@ func TestStopFinishesWhatItHasBegunInOrder(t *testing.T) {
 	go func() { code, _ := s.record("u1", id, 10); answered <- code }()
 	<-held
 	s.stop()
-	for deadline := time.Now().Add(5 * time.Second); !slices.Contains(s.logs.parts(), "readiness"); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Second); !slices.Contains(s.logs.parts(), "readiness"); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("readiness was not withdrawn")
 		}
@@ -236,7 +236,7 @@ func TestStopFinishesWhatItHasBegunInOrder(t *testing.T) {
 	if err := <-s.done; err != nil {
 		t.Error(err)
 	}
-	want := []string{"readiness", "http server", "quota changes", "quota cache", "rejections", "kafka", "redis", "postgres"}
+	want := []string{"readiness", "http server", "quota changes", "quota cache", "rejections", "kafka", "redis", "postgres", "traces"}
 	if got := s.logs.parts(); !slices.Equal(got, want) {
 		t.Errorf("stopped in the order %v,\nwant %v", got, want)
 	}
@@ -275,7 +275,7 @@ func TestStartsBeforeItsStoresAndIsReadyWithThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = late.Close(t.Context()) })
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(20 * time.Millisecond) {
 		if code, v := s.send("GET", "/readyz", ""); code == 200 {
 			break
 		} else if time.Now().After(deadline) {

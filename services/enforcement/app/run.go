@@ -153,7 +153,9 @@ func serve(ctx context.Context, stack *lifecycle.Stack, addr string, log *slog.L
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 		defer cancel()
 		err := srv.Shutdown(stop)
-		<-failed // http.ErrServerClosed
+		if e := <-failed; !errors.Is(e, http.ErrServerClosed) {
+			err = errors.Join(err, e)
+		}
 		return err
 	})
 	return l.Addr(), nil

@@ -87,7 +87,7 @@ func TestShortRecordSplitsByWhatTheCheckCounted(t *testing.T) {
 func TestSettlingTwiceChargesOnce(t *testing.T) {
 	w := newWorld(t)
 	a := w.check(t, `{"user_id":"u1","model":"m","estimated_tokens":100}`)
-	body := `{"user_id":"u1","request_id":"%s","model":"m","input_tokens":%d,"output_tokens":0,"latency_ms":1,"outcome":"completed"}`
+	body := `{"user_id":"u1","request_id":%q,"model":"m","input_tokens":%d,"output_tokens":0,"latency_ms":1,"outcome":"completed"}`
 	one := w.record(t, fmt.Sprintf(body, a.RequestID, 70))
 	two := w.record(t, fmt.Sprintf(body, a.RequestID, 9000))
 	if one.AlreadyRecorded || !two.AlreadyRecorded || one.EventID != two.EventID || len(w.usage) != 1 {
@@ -118,7 +118,7 @@ func TestUnknownRequestIsUsageAndBilledOnce(t *testing.T) {
 func TestRecordThatKafkaDidNotTakeIsSentByTheRepeatAsItWas(t *testing.T) {
 	w := newWorld(t)
 	a := w.check(t, `{"user_id":"u1","model":"m","estimated_tokens":100}`)
-	body := `{"user_id":"u1","request_id":"%s","model":"m","input_tokens":%d,"output_tokens":%d,"latency_ms":%d,"outcome":"%s"}`
+	body := `{"user_id":"u1","request_id":%q,"model":"m","input_tokens":%d,"output_tokens":%d,"latency_ms":%d,"outcome":"%s"}`
 	w.kafka(errors.New("away"))
 	for range 3 {
 		p := read[problem.Problem](t, call{method: "POST", path: "/internal/rate-limit/record", body: fmt.Sprintf(body, a.RequestID, 60, 10, 5, "completed")}.do(t, w), 503)

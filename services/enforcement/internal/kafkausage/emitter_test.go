@@ -234,7 +234,7 @@ func TestTooManyWaitingAreRefusedAtOnce(t *testing.T) {
 	}
 	release()
 	events(t, s, 3)
-	for deadline := time.Now().Add(10 * time.Second); e.pending.Load() != 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); e.pending.Load() != 0; <-time.After(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d records still count as waiting", e.pending.Load())
 		}

@@ -31,7 +31,7 @@ func (f *sold) Quota(_ context.Context, s subject.Subject) (tier.Quota, error) {
 	f.mu.Lock()
 	q, err, d := tier.Quota{Subject: s, Tier: f.tier, Version: f.version}, f.err, f.delay
 	f.mu.Unlock()
-	time.Sleep(d)
+	pass(d)
 	return q, err
 }
 
@@ -42,6 +42,9 @@ func (f *sold) set(version int64) {
 }
 
 var u1 = subject.Subject{Kind: subject.User, ID: "u1"}
+
+// pass lets the bubble's time pass.
+func pass(d time.Duration) { <-time.After(d) }
 
 // each runs a test in a bubble of its own clock.
 func each(t *testing.T, f func(t *testing.T, s *sold, c *Cache)) {
@@ -66,9 +69,9 @@ func TestQuotaIsNeverOlderThanItsTime(t *testing.T) {
 	each(t, func(t *testing.T, s *sold, c *Cache) {
 		get(t, c, 1)
 		s.set(2)
-		time.Sleep(redisfence.CacheTTL - 11*time.Millisecond) // its load took 10 ms: the time counts from before it
+		pass(redisfence.CacheTTL - 11*time.Millisecond) // its load took 10 ms: the time counts from before it
 		get(t, c, 1)
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		get(t, c, 2)
 	})
 }
@@ -119,7 +122,7 @@ func TestLoadThatBeganBeforeADropIsNotKept(t *testing.T) {
 		each(t, func(t *testing.T, s *sold, c *Cache) {
 			var wg sync.WaitGroup
 			wg.Go(func() { get(t, c, 1) })
-			time.Sleep(5 * time.Millisecond) // the load is under way with version 1
+			pass(5 * time.Millisecond) // the load is under way with version 1
 			s.set(2)
 			if name == "" {
 				c.DropAll()
@@ -159,7 +162,7 @@ func TestWhoGivesUpWaitingLeavesTheLoadToTheNext(t *testing.T) {
 		if _, err := c.Get(ctx, u1); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Millisecond)
+		pass(10 * time.Millisecond)
 		get(t, c, 1)
 		if n := s.loads.Load(); n != 1 {
 			t.Errorf("%d loads", n)
@@ -174,7 +177,7 @@ func TestCachedQuotaServesWhilePostgresIsAway(t *testing.T) {
 		s.err = errors.New("away")
 		s.mu.Unlock()
 		get(t, c, 1)
-		time.Sleep(redisfence.CacheTTL)
+		pass(redisfence.CacheTTL)
 		if _, err := c.Get(t.Context(), u1); err == nil {
 			t.Error("an expired quota was served")
 		}
@@ -210,7 +213,7 @@ func TestNoOrderOfLoadsAndDropsBringsAnOldQuotaBack(t *testing.T) {
 				reload := r.IntN(4) == 0
 				wg.Go(func() {
 					for range 10 {
-						time.Sleep(wait)
+						pass(wait)
 						least := announced.Load()
 						var q tier.Quota
 						var err error
@@ -226,7 +229,7 @@ func TestNoOrderOfLoadsAndDropsBringsAnOldQuotaBack(t *testing.T) {
 				})
 			}
 			for v := int64(2); v < 20; v++ {
-				time.Sleep(time.Duration(r.IntN(30)) * time.Millisecond)
+				pass(time.Duration(r.IntN(30)) * time.Millisecond)
 				s.set(v)
 				switch r.IntN(3) {
 				case 0:

@@ -1,0 +1,153 @@
+package decide
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/redisfence"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/pkg/tier"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
+	"github.com/tollgate-dev/tollgate/schemas"
+)
+
+var (
+	user = subject.Subject{Kind: subject.User, ID: "u1"}
+	key  = subject.Subject{Kind: subject.APIKey, ID: "k1"}
+)
+
+func TestUnlimitedDimensionHasNoLimit(t *testing.T) {
+	q := tier.Quota{Tier: "plus", RPMLimit: 40, TPDLimit: 500_000, ConcurrentLimit: 3, Version: 7, TierVersion: 2}
+	want := []limit.Limit{{Counted: limit.Requests, Capacity: 40, Window: time.Minute}, {Counted: limit.Tokens, Capacity: 500_000, Window: 24 * time.Hour}}
+	got := Scopes(user, q)
+	if len(got) != 1 || got[0].Kind != limit.ScopeUser || got[0].Name != "user:u1" || got[0].Slots != 3 || !reflect.DeepEqual(got[0].Limits, want) {
+		t.Errorf("%+v", got)
+	}
+	if got := Scopes(key, tier.Quota{}); got[0].Kind != limit.ScopeKey || got[0].Name != "api_key:k1" || len(got[0].Limits) != 0 || got[0].Slots != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := fences(user, q); !reflect.DeepEqual(got, []limit.Fence{{Name: "user:u1", Version: 7}, {Name: redisfence.TierName("plus"), Version: 2}}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestRoomIsThatOfTheTightestScope(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	state := func(c limit.Counted, w time.Duration, capacity, left int64) limit.LimitState {
+		return limit.LimitState{Limit: limit.Limit{Counted: c, Capacity: capacity, Window: w}, Remaining: left, ResetAt: at.Add(time.Duration(capacity))}
+	}
+	got := Rooms([]limit.ScopeState{
+		{Kind: limit.ScopeUser, Slots: 3, InUse: 1, Limits: []limit.LimitState{state(limit.Requests, time.Minute, 40, 20), state(limit.Requests, 24*time.Hour, 1000, 900)}},
+		{Kind: limit.ScopeModel, Slots: 0, InUse: 9, Limits: []limit.LimitState{state(limit.Requests, time.Minute, 30, 20)}},
+		{Kind: limit.ScopeOrg, Slots: 10, InUse: 12, Limits: []limit.LimitState{state(limit.Requests, time.Minute, 9000, 5), state(limit.Tokens, time.Minute, 70, 70)}},
+	})
+	want := []Room{
+		{Requests, 9000, 5, at.Add(9000)}, {TokensMin, 70, 70, at.Add(70)}, {Dimension: TokensDay}, {Dimension: Concurrent, Limit: 10, Remaining: 0},
+		{"requests_1d", 1000, 900, at.Add(1000)},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("\ngot  %+v\nwant %+v", got, want)
+	}
+}
+
+// slow is a limiter and a quota store that answer after a while, or when the context ends.
+type slow struct {
+	limit.Limiter
+	quota, limiter time.Duration
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s slow) Get(ctx context.Context, _ subject.Subject) (tier.Quota, error) {
+	return tier.Quota{Tier: "plus"}, pause(ctx, s.quota)
+}
+
+func (s slow) Reload(ctx context.Context, u subject.Subject, _ tier.Quota) (tier.Quota, error) {
+	return s.Get(ctx, u)
+}
+
+func (s slow) Check(ctx context.Context, r limit.CheckRequest) (limit.Decision, error) {
+	return limit.Decision{Allowed: true}, pause(ctx, s.limiter)
+}
+
+type noEvents struct{ Events }
+
+func TestCheckNeverTakesLongerThanItsBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, s := range []slow{{quota: time.Hour}, {limiter: time.Hour}, {quota: 49 * time.Millisecond, limiter: 2 * time.Millisecond}} {
+			began := time.Now()
+			_, err := New(s, s, noEvents{}, Options{}).Check(t.Context(), Request{Subject: user, RequestID: uuid.New(), Model: "m"})
+			if d := time.Since(began); d != 50*time.Millisecond || !errors.Is(err, ErrUnavailable) {
+				t.Errorf("%+v: %s, %v", s, d, err)
+			}
+		}
+	})
+}
+
+func TestCallerThatHangsUpLeavesNoDoubtWhatWasReserved(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if a, err := New(slow{}, slow{}, noEvents{}, Options{}).Check(ctx, Request{Subject: user, RequestID: uuid.New(), Model: "m"}); err != nil || !a.Allowed {
+		t.Errorf("%+v %v", a, err)
+	}
+}
+
+func TestEventIsNeverInvented(t *testing.T) {
+	for name, s := range map[string]limit.Settlement{
+		"nothing kept":         {Status: limit.AlreadySettled},
+		"kept rubbish":         {Status: limit.AlreadySettled, Meta: "{"},
+		"rubbish of the check": {Status: limit.Settled, CheckedAt: time.Now(), CheckMeta: "[]", Meta: `{"x":"completed"}`},
+	} {
+		if rec, err := buildRecord(user, uuid.New(), s); err == nil {
+			t.Errorf("%s: %+v", name, rec)
+		}
+	}
+}
+
+// What is kept in Redis is read by other releases while a fleet is being replaced: a name must keep its meaning.
+func TestKeptNamesNeverChange(t *testing.T) {
+	in := int64(5)
+	for want, v := range map[string]any{
+		`{"t":"plus","o":"o1","q":"m","i":5}`: checkMeta{Tier: "plus", OrgID: "o1", RequestedModel: "m", Input: &in},
+		`{"a":1,"m":"m","i":2,"o":3,"c":4,"l":5,"x":"completed","s":true,"t":"plus","g":"o1","r":"eu","n":"i1"}`: settleMeta{AtMillis: 1, Model: "m", Input: 2, Output: 3,
+			Cached: 4, LatencyMS: 5, Outcome: usage.Completed, Short: true, Tier: "plus", OrgID: "o1", Region: "eu", Instance: "i1"},
+	} {
+		if b, err := json.Marshal(v); err != nil || string(b) != want {
+			t.Errorf("%s, want %s", b, want)
+		}
+	}
+}
+
+// Every reason that a decision can give is documented.
+func TestEveryReasonStandsInTheContract(t *testing.T) {
+	doc, err := fs.ReadFile(schemas.FS, "openapi/enforcement.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := []string{ReasonSuspended, ReasonModelNotAllowed, ReasonContextTooLong, limit.ReasonConcurrent, limit.ReasonRequestTooLarge}
+	for _, l := range Scopes(user, tier.Quota{RPMLimit: 1, TPMLimit: 1, TPDLimit: 1})[0].Limits {
+		reasons = append(reasons, l.Name())
+	}
+	for _, r := range reasons {
+		if !strings.Contains(string(doc), r) {
+			t.Errorf("%s is not documented", r)
+		}
+	}
+}
