@@ -79,15 +79,40 @@ func (r CheckRequest) Validate() error {
 	if r.Lease < 0 || r.Lease > MaxWindow {
 		return fmt.Errorf("lease must be from 0 to %s, is %s", MaxWindow, r.Lease)
 	}
-	return validateAmounts(r.Cost)
-}
-
-// Validate tells what is wrong with a settlement's scopes or amounts.
-func (r SettleRequest) Validate() error {
-	if err := validateScopes(r.Scopes); err != nil {
+	if err := validateAmounts(r.Cost); err != nil {
 		return err
 	}
-	return validateAmounts(r.Actual)
+	for c, n := range r.Drawn {
+		if n < 0 || n > r.Cost[c] {
+			return fmt.Errorf("%s drawn must be from 0 to the cost of %d, is %d", longNames[c], r.Cost[c], n)
+		}
+	}
+	return nil
+}
+
+// Validate tells what is wrong with a consume's scopes, tokens or lease.
+func (r ConsumeRequest) Validate() error {
+	return CheckRequest{Scopes: r.Scopes, Lease: r.Lease, Cost: Amounts{Tokens: r.Tokens}}.Validate()
+}
+
+// ConcludeConsume is Conclude for a consume that needed extra amounts from the buckets of the scopes that pay for it (nil: none does).
+func ConcludeConsume(r ConsumeRequest, extra Amounts, pays []bool, allowed bool, at time.Time, found []Observed) Consumption {
+	c := Consumption{Status: ReservationOpen, Allowed: allowed, At: at,
+		Scopes: Conclude(CheckRequest{Scopes: r.Scopes}, true, at, found).Scopes}
+	if allowed {
+		return c
+	}
+	var payers []Scope
+	var states []Observed
+	for i, s := range r.Scopes {
+		if pays[i] {
+			s.Slots = 0 // it holds its slot already
+			payers, states = append(payers, s), append(states, found[i])
+		}
+	}
+	d := Conclude(CheckRequest{Scopes: payers, Cost: extra}, false, at, states)
+	c.Reason, c.Scope, c.RetryAfter = d.Reason, d.Scope, d.RetryAfter
+	return c
 }
 
 func validateAmounts(a Amounts) error {

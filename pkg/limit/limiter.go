@@ -126,14 +126,21 @@ type CheckRequest struct {
 	Lease     time.Duration // of the slot and the reservation; DefaultLease if 0
 	DryRun    bool          // answer, change nothing
 	Fences    []Fence
-	Meta      string // kept with the reservation for whoever ends it; opaque here
+	Drawn     Amounts // the part of Cost that is spent from the start, such as the prompt; Consume draws from the rest
+	Meta      string  // kept with the reservation for whoever ends it; opaque here
 }
 
 // DefaultLease is how long a caller may be silent before its slot returns by itself.
 const DefaultLease = 600 * time.Second
 
-// DefaultTombstone is how long a settled reservation is remembered.
+// DefaultTombstone is how long a settled reservation is remembered once its event is durable.
 const DefaultTombstone = 10 * time.Minute
+
+// Retention is how long a reservation is remembered whose lease has ended, or whose event is not known to be durable.
+const Retention = 7 * 24 * time.Hour
+
+// EmitGrace is how long whoever settled a reservation has for making its event durable before Due offers it to others.
+const EmitGrace = 10 * time.Second
 
 // SlotHint is the wait that a refusal for want of a slot advises.
 const SlotHint = time.Second
@@ -198,6 +205,56 @@ type Settlement struct {
 	Emitted   bool   // MarkEmitted was called: its event is durable
 }
 
+// ConsumeRequest draws output tokens of an open reservation while they are produced, and renews its lease. Scopes and Fences are those of a
+// check.
+type ConsumeRequest struct {
+	Shard     int
+	Subject   subject.Subject
+	RequestID uuid.UUID
+	Scopes    []Scope
+	Tokens    int64
+	Lease     time.Duration // from now; DefaultLease if 0
+	Fences    []Fence
+}
+
+// Consumption is the answer to a consume.
+type Consumption struct {
+	Status     ReservationStatus
+	Allowed    bool          // the tokens were drawn: from the reservation, and from the buckets once that is used up
+	Reason     string        // why not, as in a Decision; "" if the reservation isn't open
+	Scope      ScopeKind     // which scope refused
+	RetryAfter time.Duration // as in a Decision
+	At         time.Time
+	LeaseUntil time.Time // renewed, also when nothing could be drawn; zero if the reservation isn't open
+	Scopes     []ScopeState
+}
+
+// ReservationStatus tells in which state a consume found its reservation.
+type ReservationStatus string
+
+// A reservation is open until it is settled or has expired.
+const (
+	ReservationOpen    ReservationStatus = "open"
+	ReservationEnded   ReservationStatus = "ended"
+	ReservationUnknown ReservationStatus = "unknown"
+)
+
+// DueRequest asks for what must be emitted in one shard: reservations whose lease has ended, which expire by this call, and settled ones
+// whose event has not become durable within EmitGrace.
+type DueRequest struct {
+	Shard int
+	Most  int    // how many at a time
+	Meta  string // the settle's Meta of those that expire now
+}
+
+// Due is one ended reservation whose event must be made durable, then noted by MarkEmitted. It is offered again after EmitGrace until
+// that is done, to any instance that asks.
+type Due struct {
+	Subject   subject.Subject
+	RequestID uuid.UUID
+	Settlement
+}
+
 // StatusRequest reads scopes without changing them. Fences are those of a check: what is told is by the quota of the moment.
 type StatusRequest struct {
 	Shard  int
@@ -219,6 +276,9 @@ type Status struct {
 type Limiter interface {
 	Check(ctx context.Context, r CheckRequest) (Decision, error)
 	Settle(ctx context.Context, r SettleRequest) (Settlement, error)
+	Consume(ctx context.Context, r ConsumeRequest) (Consumption, error)
+	// Due gives what must be emitted, the longest due first. An expired reservation's tokens stay consumed; its slots are free.
+	Due(ctx context.Context, r DueRequest) ([]Due, error)
 	// MarkEmitted notes that the event of a settled reservation is durable, so that a repeated settle needn't emit it again.
 	MarkEmitted(ctx context.Context, shard int, s subject.Subject, requestID uuid.UUID) error
 	Status(ctx context.Context, r StatusRequest) (Status, error)

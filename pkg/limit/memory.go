@@ -43,6 +43,11 @@ type reservationKey struct {
 	id      uuid.UUID
 }
 
+type scopeID struct {
+	kind ScopeKind
+	name string
+}
+
 type limitID struct {
 	counted Counted
 	window  int64
@@ -60,12 +65,11 @@ type reservation struct {
 	leaseUntil       int64
 	until            int64 // when it is forgotten, ms
 	reserved         Amounts
-	scopes           []ScopeKind
+	due              int64 // when Due offers it, ms; 0: never
+	drawn            Amounts
+	scopes           []scopeID
 	checkMeta, meta  string
 }
-
-// Retention is how long an open reservation is remembered after its lease has ended, so that whoever settles late still finds it.
-const Retention = time.Hour
 
 // NewMemory makes an empty limiter.
 func NewMemory(o MemoryOptions) *Memory {
@@ -122,9 +126,10 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 			found[i].InUse++
 			m.keep(place{r.Shard, s.Name}, work[i])
 		}
-		res := &reservation{checkedAt: now, leaseUntil: now + lease, until: now + lease + Retention.Milliseconds(), reserved: r.Cost, checkMeta: r.Meta}
+		res := &reservation{checkedAt: now, leaseUntil: now + lease, until: now + lease + Retention.Milliseconds(), due: now + lease,
+			reserved: r.Cost, drawn: r.Drawn, checkMeta: r.Meta}
 		for _, s := range r.Scopes {
-			res.scopes = append(res.scopes, s.Kind)
+			res.scopes = append(res.scopes, scopeID{s.Kind, s.Name})
 		}
 		m.reservations[key] = res
 	} else if fits {
@@ -265,7 +270,7 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 		st, _, _ := m.at(place{r.Shard, s.Name}, s.Limits, now)
 		for _, l := range s.Limits {
 			delta := r.Actual[l.Counted]
-			if slices.Contains(res.scopes, s.Kind) {
+			if slices.Contains(res.scopes, scopeID{s.Kind, s.Name}) {
 				delta -= res.reserved[l.Counted]
 			}
 			b := st.buckets[idOf(l)]
@@ -275,7 +280,7 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 		delete(st.leases, key)
 		m.keep(place{r.Shard, s.Name}, st)
 	}
-	res.settled, res.meta, res.until = true, r.Meta, now+m.tombstone
+	res.settled, res.meta, res.until, res.due = true, r.Meta, now+Retention.Milliseconds(), now+EmitGrace.Milliseconds()
 	return out, nil
 }
 
@@ -284,7 +289,10 @@ func (m *Memory) MarkEmitted(_ context.Context, shard int, s subject.Subject, re
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if res := m.reservations[reservationKey{shard, s, requestID}]; res != nil && res.settled {
-		res.emitted, res.meta, res.checkMeta = true, "", ""
+		if !res.emitted {
+			res.until = m.now().UnixMilli() + m.tombstone
+		}
+		res.emitted, res.meta, res.checkMeta, res.due = true, "", "", 0
 	}
 	return nil
 }
@@ -318,7 +326,7 @@ func (m *Memory) forget(now int64) {
 	for p := range m.scopes {
 		st := m.scopes[p]
 		maps.DeleteFunc(st.buckets, func(id limitID, b bucket) bool {
-			b.drain(id.window, max(0, now-Retention.Milliseconds()-st.at)) // not before a clock that ran backwards could ask again
+			b.drain(id.window, max(0, now-time.Hour.Milliseconds()-st.at)) // not before a clock that ran backwards could ask again
 			return b.consumed == 0
 		})
 		maps.DeleteFunc(st.leases, func(_ reservationKey, until int64) bool { return until <= now })

@@ -1,8 +1,8 @@
 -- One check: every limit of every scope, all or nothing, in one atomic step. A refused request changes no counter.
 --
--- KEYS   n scopes' states, the reservation, f fences, n scopes' leases; all in one hash slot
+-- KEYS   n scopes' states, the reservation, f fences, n scopes' leases, the index of ends; all in one hash slot
 -- ARGV   1 now in ms, or '' for Redis's own time   2 mode: check | dry | status   3 n   4 f   5 lease in ms   6 retention in ms
---        7 lease member   8 what the reservation keeps: costs by kind, kinds of the scopes, meta
+--        7 lease member   8 what the reservation keeps: costs by kind, tokens and output tokens drawn, scopes, meta
 --        then f versions, then for each scope: slots, number of limits, signature, and for each limit: capacity, window in ms, cost
 -- Reply  {-1, fence, published version}: a fence is newer, nothing was done
 --        {code, now, lease until, then for each scope: open leases, state as text}
@@ -53,13 +53,13 @@ for s = 1, n do
     local leases = KEYS[n + 1 + f + s]
     call('ZREMRANGEBYSCORE', leases, '-inf', now_text)
     call('ZADD', leases, lease_text, ARGV[7])
-    call('PEXPIRE', leases, 172800000) -- twice the longest lease: only what a crashed caller left goes this way
     if scope.limits > 0 then store(KEYS[s], scope, text, pad) end
   end
   reply[2 + 2 * s], reply[3 + 2 * s] = scope.open, text
 end
 if granted then
   local known_for = tonumber(ARGV[5]) + tonumber(ARGV[6])
+  call('ZADD', KEYS[#KEYS], lease_text, ARGV[7])
   call('SET', KEYS[n + 1], format('H %s %s %d %s', now_text, lease_text, now + known_for, ARGV[8]), 'PX', format('%d', known_for + pad))
 end
 return reply

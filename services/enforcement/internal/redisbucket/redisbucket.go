@@ -24,12 +24,18 @@ var (
 	checkLua string
 	//go:embed settle.lua
 	settleLua string
+	//go:embed consume.lua
+	consumeLua string
+	//go:embed due.lua
+	dueLua string
 	//go:embed emitted.lua
 	emittedLua string
 
 	checkScript   = redis.NewScript(bucketLua + checkLua)
 	settleScript  = redis.NewScript(bucketLua + settleLua)
-	emittedScript = redis.NewScript(emittedLua)
+	consumeScript = redis.NewScript(bucketLua + consumeLua)
+	dueScript     = redis.NewScript(bucketLua + dueLua)
+	emittedScript = redis.NewScript(bucketLua + emittedLua)
 )
 
 // Options are a Limiter's settings. Zero values take the defaults.
@@ -57,7 +63,7 @@ func New(rdb redis.UniversalClient, o Options) *Limiter {
 
 // Load puts the scripts into Redis's cache, so that the first decision needn't.
 func (l *Limiter) Load(ctx context.Context) error {
-	for _, s := range []*redis.Script{checkScript, settleScript, emittedScript} {
+	for _, s := range []*redis.Script{checkScript, settleScript, consumeScript, dueScript, emittedScript} {
 		if err := s.Load(ctx, l.rdb).Err(); err != nil {
 			return fmt.Errorf("load the limiter's scripts: %w", err)
 		}
@@ -115,38 +121,69 @@ func (l *Limiter) check(ctx context.Context, r limit.CheckRequest, mode string) 
 	return d, nil
 }
 
+// prefix begins every key of a shard.
+func prefix(shard int) string { return "tg:" + subject.Tag(shard) + ":" }
+
+func memberOf(s subject.Subject, id uuid.UUID) string { return s.String() + ":" + id.String() }
+
+// keysOf gives the keys of a script in the order that their headers name.
+func keysOf(shard int, scopes []limit.Scope, member string, fences []limit.Fence) []string {
+	p := prefix(shard)
+	keys := make([]string, 0, 2*len(scopes)+2+len(fences))
+	for _, s := range scopes {
+		keys = append(keys, p+"b:"+s.Name)
+	}
+	keys = append(keys, p+"r:"+member)
+	for _, f := range fences {
+		keys = append(keys, redisfence.Key(shard, f.Name))
+	}
+	for _, s := range scopes {
+		keys = append(keys, p+"l:"+s.Name)
+	}
+	return append(keys, p+"x")
+}
+
+// leaseMillis gives a lease in ms, the default for 0.
+func leaseMillis(d time.Duration) int64 {
+	if d == 0 {
+		d = limit.DefaultLease
+	}
+	return d.Milliseconds()
+}
+
+func scopeID(s limit.Scope) string { return string(s.Kind) + "=" + s.Name }
+
 // checkCall gives the keys and arguments of check.lua; its header says what they are.
 func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, args []any) {
-	prefix := "tg:" + subject.Tag(r.Shard)
-	lease := r.Lease
-	if lease == 0 {
-		lease = limit.DefaultLease
-	}
-	member := r.Subject.String() + ":" + r.RequestID.String()
-	kinds := ""
-	keys = make([]string, 0, 2*len(r.Scopes)+1+len(r.Fences))
+	member, held := memberOf(r.Subject, r.RequestID), make([]string, len(r.Scopes))
 	for i, s := range r.Scopes {
-		keys = append(keys, prefix+":b:"+s.Name)
-		if i > 0 {
-			kinds += ","
-		}
-		kinds += string(s.Kind)
+		held[i] = scopeID(s)
 	}
-	keys = append(keys, prefix+":r:"+member)
-	keeps := fmt.Sprintf("%d %d %d %d %s %s", r.Cost[limit.Requests], r.Cost[limit.Tokens], r.Cost[limit.InputTokens], r.Cost[limit.OutputTokens], kinds, r.Meta)
+	keeps := fmt.Sprintf("%d %d %d %d %d %d %s %s", r.Cost[limit.Requests], r.Cost[limit.Tokens], r.Cost[limit.InputTokens], r.Cost[limit.OutputTokens],
+		r.Drawn[limit.Tokens], r.Drawn[limit.OutputTokens], strings.Join(held, ","), r.Meta)
 	args = make([]any, 0, 8+len(r.Fences)+12*len(r.Scopes))
-	args = append(args, l.clock(), mode, len(r.Scopes), len(r.Fences), lease.Milliseconds(), limit.Retention.Milliseconds(), member, keeps)
+	args = append(args, l.clock(), mode, len(r.Scopes), len(r.Fences), leaseMillis(r.Lease), limit.Retention.Milliseconds(), member, keeps)
 	for _, f := range r.Fences {
-		keys, args = append(keys, redisfence.Key(r.Shard, f.Name)), append(args, f.Version)
+		args = append(args, f.Version)
 	}
 	for _, s := range r.Scopes {
-		keys = append(keys, prefix+":l:"+s.Name)
 		args = append(args, s.Slots, len(s.Limits), signature(s.Limits))
 		for _, l := range s.Limits {
 			args = append(args, l.Capacity, l.Window.Milliseconds(), r.Cost[l.Counted])
 		}
 	}
-	return keys, args
+	return keysOf(r.Shard, r.Scopes, member, r.Fences), args
+}
+
+// appendCounted adds what settle.lua and consume.lua take of each scope.
+func appendCounted(args []any, scopes []limit.Scope) []any {
+	for _, s := range scopes {
+		args = append(args, scopeID(s), len(s.Limits), signature(s.Limits))
+		for _, l := range s.Limits {
+			args = append(args, l.Capacity, l.Window.Milliseconds(), int(l.Counted)+1)
+		}
+	}
+	return args
 }
 
 var counted = [...]string{limit.Requests: "r", limit.Tokens: "t", limit.InputTokens: "i", limit.OutputTokens: "o"}
@@ -240,22 +277,10 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 	if err := r.Validate(); err != nil {
 		return limit.Settlement{}, err
 	}
-	prefix := "tg:" + subject.Tag(r.Shard)
-	member := r.Subject.String() + ":" + r.RequestID.String()
-	keys := make([]string, 0, 2*len(r.Scopes)+1)
-	args := []any{l.clock(), len(r.Scopes), l.tombstone, member,
-		r.Actual[limit.Requests], r.Actual[limit.Tokens], r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta}
-	for _, s := range r.Scopes {
-		keys = append(keys, prefix+":b:"+s.Name)
-		args = append(args, string(s.Kind), len(s.Limits), signature(s.Limits))
-		for _, l := range s.Limits {
-			args = append(args, l.Capacity, l.Window.Milliseconds(), int(l.Counted)+1)
-		}
-	}
-	keys = append(keys, prefix+":r:"+member)
-	for _, s := range r.Scopes {
-		keys = append(keys, prefix+":l:"+s.Name)
-	}
+	member := memberOf(r.Subject, r.RequestID)
+	args := appendCounted([]any{l.clock(), len(r.Scopes), limit.Retention.Milliseconds(), member, r.Actual[limit.Requests], r.Actual[limit.Tokens],
+		r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds()}, r.Scopes)
+	keys := keysOf(r.Shard, r.Scopes, member, nil)
 	reply, err := settleScript.Run(ctx, l.rdb, keys, args...).Slice()
 	if err != nil {
 		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
@@ -288,8 +313,9 @@ func settlement(reply []any) (limit.Settlement, error) {
 
 // MarkEmitted implements limit.Limiter.
 func (l *Limiter) MarkEmitted(ctx context.Context, shard int, s subject.Subject, requestID uuid.UUID) error {
-	key := "tg:" + subject.Tag(shard) + ":r:" + s.String() + ":" + requestID.String()
-	if err := emittedScript.Run(ctx, l.rdb, []string{key}).Err(); err != nil {
+	member := memberOf(s, requestID)
+	keys := []string{prefix(shard) + "r:" + member, prefix(shard) + "x"}
+	if err := emittedScript.Run(ctx, l.rdb, keys, l.clock(), l.tombstone, member).Err(); err != nil {
 		return fmt.Errorf("mark as emitted on redis: %w", err)
 	}
 	return nil

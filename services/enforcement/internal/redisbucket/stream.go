@@ -1,0 +1,126 @@
+package redisbucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+)
+
+// Consume implements limit.Limiter.
+func (l *Limiter) Consume(ctx context.Context, r limit.ConsumeRequest) (limit.Consumption, error) {
+	if err := r.Validate(); err != nil {
+		return limit.Consumption{}, err
+	}
+	member := memberOf(r.Subject, r.RequestID)
+	args := []any{l.clock(), len(r.Scopes), len(r.Fences), leaseMillis(r.Lease), limit.Retention.Milliseconds(), member, r.Tokens}
+	for _, f := range r.Fences {
+		args = append(args, f.Version)
+	}
+	args = appendCounted(args, r.Scopes)
+	reply, err := consumeScript.Run(ctx, l.rdb, keysOf(r.Shard, r.Scopes, member, r.Fences), args...).Slice()
+	if err == nil {
+		var c limit.Consumption
+		if c, err = consumption(r, reply); err == nil {
+			return c, nil
+		}
+	}
+	return limit.Consumption{}, fmt.Errorf("consume on redis: %w", err)
+}
+
+func consumption(r limit.ConsumeRequest, reply []any) (limit.Consumption, error) {
+	n, err := integers(reply, 3)
+	if err != nil {
+		return limit.Consumption{}, err
+	}
+	if n[0] == -1 {
+		return limit.Consumption{}, &limit.StaleError{Name: r.Fences[n[1]-1].Name, Published: n[2]}
+	}
+	if n, err = integers(reply, 5); err != nil {
+		return limit.Consumption{}, err
+	}
+	if len(reply) != 5+3*len(r.Scopes) {
+		return limit.Consumption{}, errors.New("the script's answer has another shape")
+	}
+	pays, states := make([]bool, len(r.Scopes)), make([]any, 0, 2*len(r.Scopes))
+	for i := range r.Scopes {
+		pays[i] = reply[5+3*i] == int64(1)
+		states = append(states, reply[6+3*i], reply[7+3*i])
+	}
+	found, err := observed(r.Scopes, n[1], states)
+	if err != nil {
+		return limit.Consumption{}, err
+	}
+	c := limit.ConcludeConsume(r, limit.Amounts{limit.Tokens: n[3], limit.OutputTokens: n[4]}, pays, n[0] != 0, time.UnixMilli(n[1]).UTC(), found)
+	switch n[0] {
+	case 2:
+		c.Status, c.Allowed = limit.ReservationEnded, false
+	case 3:
+		c.Status, c.Allowed = limit.ReservationUnknown, false
+	default:
+		c.LeaseUntil = time.UnixMilli(n[2]).UTC()
+	}
+	return c, nil
+}
+
+// dueValues is how many values due.lua answers for each ended reservation.
+const dueValues = 8
+
+// Due implements limit.Limiter.
+func (l *Limiter) Due(ctx context.Context, r limit.DueRequest) ([]limit.Due, error) {
+	p := prefix(r.Shard)
+	reply, err := dueScript.Run(ctx, l.rdb, []string{p + "x"}, l.clock(), p, r.Most, limit.EmitGrace.Milliseconds(), limit.Retention.Milliseconds(), r.Meta).Slice()
+	if err != nil {
+		return nil, fmt.Errorf("due on redis: %w", err)
+	}
+	now, err := integers(reply, 1)
+	if err != nil || (len(reply)-1)%dueValues != 0 {
+		return nil, fmt.Errorf("due on redis: the script's answer has another shape: %w", err)
+	}
+	out := make([]limit.Due, 0, len(reply)/dueValues)
+	for at := 1; at < len(reply); at += dueValues {
+		v := reply[at : at+dueValues]
+		d := limit.Due{Settlement: limit.Settlement{Status: limit.AlreadySettled, At: time.UnixMilli(now[0]).UTC()}}
+		n, err := integers(v[1:], 5)
+		if err != nil {
+			return nil, fmt.Errorf("due on redis: %w", err)
+		}
+		var ok1, ok2, ok3 bool
+		var member string
+		member, ok1 = v[0].(string)
+		d.CheckMeta, ok2 = v[6].(string)
+		d.Meta, ok3 = v[7].(string)
+		if d.Subject, d.RequestID, err = parseMember(member); err != nil || !ok1 || !ok2 || !ok3 {
+			return nil, fmt.Errorf("due on redis: the script's answer has another shape: %w", err)
+		}
+		if n[0] != 0 {
+			d.CheckedAt = time.UnixMilli(n[0]).UTC()
+		}
+		d.Reserved = limit.Amounts{limit.Requests: n[1], limit.Tokens: n[2], limit.InputTokens: n[3], limit.OutputTokens: n[4]}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// parseMember reads "<subject>:<request id>".
+func parseMember(m string) (subject.Subject, uuid.UUID, error) {
+	at := strings.LastIndexByte(m, ':')
+	if at < 0 {
+		return subject.Subject{}, uuid.Nil, fmt.Errorf("lease member %q names no request", m)
+	}
+	s, err := subject.Parse(m[:at])
+	if err != nil {
+		return subject.Subject{}, uuid.Nil, fmt.Errorf("lease member %q: %w", m, err)
+	}
+	id, err := uuid.Parse(m[at+1:])
+	if err != nil {
+		return subject.Subject{}, uuid.Nil, fmt.Errorf("lease member %q: %w", m, err)
+	}
+	return s, id, nil
+}
