@@ -215,7 +215,7 @@ func TestLateEventLandsInThePeriodOfItsTimestamp(t *testing.T) {
 		late.Timestamp = usage.At(noon.AddDate(0, 0, -3).Add(-time.Millisecond)) // the last of 11 o'clock
 		refused := record("acme", 11)
 		refused.Timestamp, refused.Outcome, refused.WasRateLimited = late.Timestamp, usage.Rejected, true
-		refused.InputTokens, refused.OutputTokens, refused.Reservation, refused.Reason, refused.Scope = 0, 0, "", "tpm", "user"
+		refused.InputTokens, refused.OutputTokens, refused.ReservedTokens, refused.Reservation, refused.Reason, refused.Scope = 0, 0, 0, "", "tpm", "user"
 		adjustment := record("acme", 12)
 		adjustment.Timestamp, adjustment.Outcome, adjustment.InputTokens, adjustment.OutputTokens = late.Timestamp, usage.Adjustment, -2, -1
 		r.produce(in(0, late), in(1, refused), in(2, adjustment))
