@@ -254,7 +254,7 @@ func TestRecordArrivesWhole(t *testing.T) {
 	refused.WasRateLimited, refused.Outcome, refused.Reason, refused.Scope = true, usage.Rejected, "tpd", "org"
 	for i, want := range []usage.Record{used, refused} {
 		r.produce(in(2, want))
-		r.awaitEvents(i + 1)
+		r.awaitEvents(uint64(i + 1))
 		var got usage.Record
 		var version uint16
 		var at time.Time
