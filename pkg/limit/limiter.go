@@ -153,8 +153,8 @@ type Decision struct {
 	Scope      ScopeKind     // which scope refused
 	RetryAfter time.Duration // exact, whole milliseconds; 0 when allowed or when no wait helps
 	At         time.Time     // the limiter's clock when it decided
-	LeaseUntil time.Time
-	Scopes     []ScopeState // in the request's order, after the decision
+	LeaseUntil time.Time     // zero if refused, or settled meanwhile
+	Scopes     []ScopeState  // in the request's order, after the decision
 }
 
 // ScopeState is what is left in a scope.

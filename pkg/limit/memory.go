@@ -106,7 +106,10 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 	work, found, fits := m.observe(r, now)
 	if old := m.reservations[key]; old != nil && old.until > now && !r.DryRun {
 		d := Conclude(r, true, at, found)
-		d.Repeated, d.LeaseUntil = true, time.UnixMilli(old.leaseUntil).UTC()
+		d.Repeated = true
+		if !old.settled {
+			d.LeaseUntil = time.UnixMilli(old.leaseUntil).UTC()
+		}
 		return d, nil
 	}
 	if fits && !r.DryRun {

@@ -215,7 +215,7 @@ func TestLateEventLandsInThePeriodOfItsTimestamp(t *testing.T) {
 		late.Timestamp = usage.At(noon.AddDate(0, 0, -3).Add(-time.Millisecond)) // the last of 11 o'clock
 		refused := record("acme", 11)
 		refused.Timestamp, refused.Outcome, refused.WasRateLimited = late.Timestamp, usage.Rejected, true
-		refused.InputTokens, refused.OutputTokens, refused.Reservation, refused.Reason, refused.Scope = 0, 0, "", "tpm", "user"
+		refused.InputTokens, refused.OutputTokens, refused.ReservedTokens, refused.Reservation, refused.Reason, refused.Scope = 0, 0, 0, "", "tpm", "user"
 		adjustment := record("acme", 12)
 		adjustment.Timestamp, adjustment.Outcome, adjustment.InputTokens, adjustment.OutputTokens = late.Timestamp, usage.Adjustment, -2, -1
 		r.produce(in(0, late), in(1, refused), in(2, adjustment))
@@ -245,32 +245,37 @@ func TestLateEventLandsInThePeriodOfItsTimestamp(t *testing.T) {
 func TestRecordArrivesWhole(t *testing.T) {
 	r := newRig(t, embeddedBroker(t), newDatabase(t))
 	r.start()
-	want := record("acme", 0)
-	want.APIKeyID, want.CachedInputTokens, want.Estimated, want.Scope, want.Reason = "k/1@x", 4, true, "org", "tpd"
-	want.InputTokens = usage.MaxTokens - 3
-	want.RequestedModel, want.Instance, want.Region = "grok-2-large", "i\x00'\"é", "eu-1"
-	r.produce(in(2, want))
-	r.awaitEvents(1)
-	var got usage.Record
-	var version uint16
-	var at time.Time
-	var outcome, reservation, topic string
-	var partition uint16
-	var offset uint64
-	err := r.ch.QueryRow(t.Context(), `SELECT event_id, schema_version, user_id, api_key_id, org_id, tier, request_id, requested_model, model, input_tokens, output_tokens,
-		cached_input_tokens, reserved_tokens, latency_ms, timestamp, was_rate_limited, reason, scope, outcome, reservation, estimated, region, instance,
-		kafka_topic, kafka_partition, kafka_offset FROM usage_events WHERE abs(dateDiff('second', ingested_at, now())) < 60`).
-		Scan(&got.EventID, &version, &got.UserID, &got.APIKeyID, &got.OrgID, &got.Tier, &got.RequestID, &got.RequestedModel, &got.Model, &got.InputTokens, &got.OutputTokens,
-			&got.CachedInputTokens, &got.ReservedTokens, &got.LatencyMS, &at, &got.WasRateLimited, &got.Reason, &got.Scope, &outcome, &reservation, &got.Estimated, &got.Region,
-			&got.Instance, &topic, &partition, &offset)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got.SchemaVersion, got.Timestamp, got.Outcome, got.Reservation = int(version), usage.At(at), usage.Outcome(outcome), usage.Reservation(reservation)
-	if got != want {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
-	if topic != r.cfg.Topic || partition != 2 || offset != 0 {
-		t.Errorf("from %s/%d/%d", topic, partition, offset)
+	used := record("acme", 0)
+	used.APIKeyID, used.CachedInputTokens, used.Estimated = "k/1@x", 4, true
+	used.InputTokens = usage.MaxTokens - 3
+	used.RequestedModel, used.Instance, used.Region = "grok-2-large", "i\x00'\"é", "eu-1"
+	refused := record("acme", 1)
+	refused.InputTokens, refused.OutputTokens, refused.ReservedTokens, refused.Reservation = 0, 0, 0, ""
+	refused.WasRateLimited, refused.Outcome, refused.Reason, refused.Scope = true, usage.Rejected, "tpd", "org"
+	for i, want := range []usage.Record{used, refused} {
+		r.produce(in(2, want))
+		r.awaitEvents(uint64(i + 1))
+		var got usage.Record
+		var version uint16
+		var at time.Time
+		var outcome, reservation, topic string
+		var partition uint16
+		var offset uint64
+		err := r.ch.QueryRow(t.Context(), `SELECT event_id, schema_version, user_id, api_key_id, org_id, tier, request_id, requested_model, model, input_tokens, output_tokens,
+			cached_input_tokens, reserved_tokens, latency_ms, timestamp, was_rate_limited, reason, scope, outcome, reservation, estimated, region, instance,
+			kafka_topic, kafka_partition, kafka_offset FROM usage_events WHERE event_id = ? AND abs(dateDiff('second', ingested_at, now())) < 60`, want.EventID).
+			Scan(&got.EventID, &version, &got.UserID, &got.APIKeyID, &got.OrgID, &got.Tier, &got.RequestID, &got.RequestedModel, &got.Model, &got.InputTokens, &got.OutputTokens,
+				&got.CachedInputTokens, &got.ReservedTokens, &got.LatencyMS, &at, &got.WasRateLimited, &got.Reason, &got.Scope, &outcome, &reservation, &got.Estimated, &got.Region,
+				&got.Instance, &topic, &partition, &offset)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.SchemaVersion, got.Timestamp, got.Outcome, got.Reservation = int(version), usage.At(at), usage.Outcome(outcome), usage.Reservation(reservation)
+		if got != want {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+		if topic != r.cfg.Topic || partition != 2 || offset != uint64(i) {
+			t.Errorf("from %s/%d/%d", topic, partition, offset)
+		}
 	}
 }

@@ -20,7 +20,8 @@ func TestReconcileNamesEveryDifference(t *testing.T) {
 		again := record("acme", 3) // a repeat with other figures, elsewhere
 		again.InputTokens = 999
 		rejected := record("acme", 200)
-		rejected.InputTokens, rejected.OutputTokens, rejected.WasRateLimited, rejected.Outcome = 0, 0, true, usage.Rejected
+		rejected.InputTokens, rejected.OutputTokens, rejected.ReservedTokens, rejected.WasRateLimited, rejected.Outcome = 0, 0, 0, true, usage.Rejected
+		rejected.Reason, rejected.Scope, rejected.Reservation = "rpm", "user", ""
 		r.produce(append(family("acme", 100), in(1, again), in(2, rejected), kafka.Message{Key: []byte("0"), Value: []byte("poison")})...)
 		r.awaitEvents(101)
 		r.awaitCommitted()

@@ -114,7 +114,7 @@ func message(partition int, offset int64, value []byte) Message {
 func good(partition int, offset int64) Message {
 	id := uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%d/%d", partition, offset))
 	m, err := usage.Encode(usage.Record{EventID: id, SchemaVersion: 1, UserID: "u", OrgID: "o", RequestID: id, Model: "m", InputTokens: 10,
-		Timestamp: usage.At(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), Outcome: usage.Completed}, "/test")
+		Timestamp: usage.At(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), Outcome: usage.Completed, Reservation: usage.Held}, "/test")
 	if err != nil {
 		panic(err)
 	}

@@ -6,7 +6,7 @@
 --        then f versions, then for each scope: slots, number of limits, signature, and for each limit: capacity, window in ms, cost
 -- Reply  {-1, fence, published version}: a fence is newer, nothing was done
 --        {code, now, lease until, then for each scope: open leases, state as text}
---        code 1 granted, 0 refused, 2 granted before: nothing charged again. Times in ms.
+--        code 1 granted, 0 refused, 2 granted before: nothing charged again; its lease is 0 if it was settled. Times in ms.
 local now, pad = clock(ARGV[1])
 local mode, n, f = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local got = call('MGET', unpack(KEYS, 1, n + 1 + f))

@@ -116,7 +116,10 @@ func (l *Limiter) check(ctx context.Context, r limit.CheckRequest, mode string) 
 	}
 	d := limit.Conclude(r, code != 0 || mode == "status", at, found)
 	if d.Allowed && mode == "check" {
-		d.Repeated, d.LeaseUntil = code == 2, time.UnixMilli(n[2]).UTC()
+		d.Repeated = code == 2
+		if n[2] != 0 {
+			d.LeaseUntil = time.UnixMilli(n[2]).UTC()
+		}
 	}
 	return d, nil
 }
