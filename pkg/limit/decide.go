@@ -115,6 +115,14 @@ func ConcludeConsume(r ConsumeRequest, extra Amounts, pays []bool, allowed bool,
 	return c
 }
 
+// Validate tells what is wrong with a settlement's scopes or amounts.
+func (r SettleRequest) Validate() error {
+	if err := validateScopes(r.Scopes); err != nil {
+		return err
+	}
+	return validateAmounts(r.Actual)
+}
+
 func validateAmounts(a Amounts) error {
 	for c, n := range a {
 		if n < 0 || n > MaxAmount {

@@ -153,6 +153,7 @@ type Decision struct {
 	Scope      ScopeKind     // which scope refused
 	RetryAfter time.Duration // exact, whole milliseconds; 0 when allowed or when no wait helps
 	At         time.Time     // the limiter's clock when it decided
+	Reserved   Amounts       // what the granted request holds; for a repeat, what was granted first
 	LeaseUntil time.Time     // zero if refused, or settled meanwhile
 	Scopes     []ScopeState  // in the request's order, after the decision
 }
@@ -181,7 +182,8 @@ type SettleRequest struct {
 	RequestID uuid.UUID
 	Scopes    []Scope
 	Actual    Amounts
-	Meta      string // replaces the reservation's; given back to a repeat
+	Fences    []Fence // an old quota would put back an old capacity
+	Meta      string  // replaces the reservation's; given back to a repeat
 }
 
 // SettleStatus tells what a settle met.

@@ -106,7 +106,7 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 	work, found, fits := m.observe(r, now)
 	if old := m.reservations[key]; old != nil && old.until > now && !r.DryRun {
 		d := Conclude(r, true, at, found)
-		d.Repeated = true
+		d.Repeated, d.Reserved = true, old.reserved
 		if !old.settled {
 			d.LeaseUntil = time.UnixMilli(old.leaseUntil).UTC()
 		}
@@ -145,7 +145,7 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 	}
 	d := Conclude(r, fits, at, found)
 	if fits && !r.DryRun {
-		d.LeaseUntil = time.UnixMilli(m.reservations[key].leaseUntil).UTC()
+		d.Reserved, d.LeaseUntil = r.Cost, time.UnixMilli(m.reservations[key].leaseUntil).UTC()
 	}
 	return d, nil
 }
@@ -246,6 +246,9 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.stale(r.Fences); err != nil {
+		return Settlement{}, err
+	}
 	now := m.now().UnixMilli()
 	m.forget(now)
 	key := reservationKey{r.Shard, r.Subject, r.RequestID}

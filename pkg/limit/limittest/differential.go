@@ -168,17 +168,29 @@ func (g *generator) next() operation {
 	case 1, 2:
 		r := limit.StatusRequest{Shard: shard, Scopes: g.scopes()}
 		return operation{fmt.Sprintf("status %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Status(ctx, r) }}
+	case 4:
+		r := limit.DueRequest{Shard: shard, Most: 1 + g.r.IntN(4), Meta: meta}
+		return operation{fmt.Sprintf("due %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Due(ctx, r) }}
+	case 5, 6:
+		r := limit.ConsumeRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes(), Tokens: g.amount(limit.MaxAmount), Lease: time.Duration(g.r.IntN(3)) * 20 * time.Second}
+		if g.r.IntN(4) == 0 {
+			r.Fences = []limit.Fence{{Name: "user:x", Version: max(0, g.version-g.r.Int64N(2))}}
+		}
+		return operation{fmt.Sprintf("consume %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Consume(ctx, r) }}
 	case 3:
 		id := g.id()
 		return operation{"emitted " + id.String(), func(ctx context.Context, s Subject) (any, error) {
 			return nil, s.Limiter.MarkEmitted(ctx, shard, user, id)
 		}}
-	case 4, 5, 6, 7, 8, 9, 10:
+	case 7, 8, 9, 10:
 		r := limit.SettleRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes(), Actual: g.usage(), Meta: meta}
 		return operation{fmt.Sprintf("settle %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Settle(ctx, r) }}
 	}
 	r := limit.CheckRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes(), Cost: g.usage(), Meta: meta,
 		DryRun: g.r.IntN(8) == 0, Lease: time.Duration(g.r.IntN(3)) * 20 * time.Second}
+	if g.r.IntN(2) == 0 {
+		r.Drawn = limit.Amounts{limit.Requests: r.Cost[limit.Requests], limit.Tokens: r.Cost[limit.InputTokens], limit.InputTokens: r.Cost[limit.InputTokens]}
+	}
 	if g.r.IntN(4) == 0 {
 		r.Fences = []limit.Fence{{Name: "user:x", Version: max(0, g.version-g.r.Int64N(2))}}
 	}

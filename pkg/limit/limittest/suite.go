@@ -44,6 +44,14 @@ func Run(t *testing.T, f Factory) {
 		{"EmittedReservationForgetsItsMeta", emitted},
 		{"HugeNumbersAreExact", huge},
 		{"SubjectsWithTheSameRequestIDDoNotMeet", sameID},
+		{"ConsumeDrawsFromTheReservationFirst", consumeReserved},
+		{"StreamStopsWhenNothingIsLeft", consumeStops},
+		{"ConsumeRenewsTheLease", consumeRenews},
+		{"ConsumeOfAnEndedOrUnknownReservationDrawsNothing", consumeEnded},
+		{"ConsumeAndSettleObeyTheFence", consumeFenced},
+		{"DeadCallersReservationExpiresOnce", expiry},
+		{"SettledUsageIsOfferedUntilItIsDurable", unemitted},
+		{"RepeatTellsWhatIsHeld", repeatTellsWhatIsHeld},
 		{"RacingChecksNeverPassTheBound", race},
 		{"RacingSettlesChargeOnce", raceSettle},
 	} {
@@ -137,8 +145,15 @@ func settleTwice(w *world) {
 	if after := w.left(s); !maps.Equal(before, after) || after[tpm] != 850 || after["open"] != 0 {
 		w.t.Errorf("from %v to %v", before, after)
 	}
-	// The tombstone ends; then the id is unknown again.
-	w.clock.Add(limit.DefaultTombstone)
+	// Once its event is durable, the tombstone's time runs; then the id is unknown again.
+	if err := w.Limiter.MarkEmitted(context.Background(), w.shard, w.user, id); err != nil {
+		w.t.Fatal(err)
+	}
+	w.clock.Add(limit.DefaultTombstone - time.Millisecond)
+	if st := w.settle(id, 1, s); st.Status != limit.AlreadySettled {
+		w.t.Errorf("within the tombstone: %+v", st)
+	}
+	w.clock.Add(time.Millisecond)
 	if st := w.settle(id, 1, s); st.Status != limit.Unknown {
 		w.t.Errorf("after the tombstone: %+v", st)
 	}

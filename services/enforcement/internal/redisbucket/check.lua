@@ -5,7 +5,8 @@
 --        7 lease member   8 what the reservation keeps: costs by kind, tokens and output tokens drawn, scopes, meta
 --        then f versions, then for each scope: slots, number of limits, signature, and for each limit: capacity, window in ms, cost
 -- Reply  {-1, fence, published version}: a fence is newer, nothing was done
---        {code, now, lease until, then for each scope: open leases, state as text}
+--        {code, now, lease until, reserved requests, tokens, input tokens, output tokens (of a repeat; else 0), then for each scope: open
+--        leases, state as text}
 --        code 1 granted, 0 refused, 2 granted before: nothing charged again; its lease is 0 if it was settled. Times in ms.
 local now, pad = clock(ARGV[1])
 local mode, n, f = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -17,9 +18,12 @@ for i = 1, f do
 end
 
 local repeated
+local reserved = {0, 0, 0, 0}
 if mode == 'check' and got[n + 1] then
-  local lease_until, known_until = match(got[n + 1], '^%a %d+ (%d+) (%d+)')
-  if tonumber(known_until) > now then repeated = tonumber(lease_until) end
+  local lease_until, known_until, r, t, i, o = match(got[n + 1], '^%a %d+ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)')
+  if tonumber(known_until) > now then
+    repeated, reserved = tonumber(lease_until), {tonumber(r), tonumber(t), tonumber(i), tonumber(o)}
+  end
 end
 
 local fits, arg, scopes, now_text = true, 9 + f, {}, format('%d', now)
@@ -40,7 +44,7 @@ end
 local granted = fits and mode == 'check' and not repeated
 local lease_until = repeated or now + tonumber(ARGV[5])
 local lease_text = format('%d', lease_until)
-local reply = {repeated and 2 or (fits and 1 or 0), now, lease_until}
+local reply = {repeated and 2 or (fits and 1 or 0), now, lease_until, reserved[1], reserved[2], reserved[3], reserved[4]}
 for s = 1, n do
   local scope = scopes[s]
   if scope.changed and not granted then store(KEYS[s], scope, text_of(scope), pad) end
@@ -55,7 +59,7 @@ for s = 1, n do
     call('ZADD', leases, lease_text, ARGV[7])
     if scope.limits > 0 then store(KEYS[s], scope, text, pad) end
   end
-  reply[2 + 2 * s], reply[3 + 2 * s] = scope.open, text
+  reply[6 + 2 * s], reply[7 + 2 * s] = scope.open, text
 end
 if granted then
   local known_for = tonumber(ARGV[5]) + tonumber(ARGV[6])

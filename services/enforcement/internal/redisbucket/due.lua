@@ -6,8 +6,10 @@
 -- Reply  {now, then for each: lease member, checked at (0: unknown), reserved requests, tokens, input tokens, output tokens, meta of the
 --        check, meta of the settle}
 local now, pad = clock(ARGV[1])
-local reply = {now}
-for _, member in ipairs(call('ZRANGEBYSCORE', KEYS[1], '-inf', format('%d', now), 'LIMIT', 0, ARGV[3])) do
+local reply, most = {now}, tonumber(ARGV[3])
+
+-- Takes one member of the index: off it if nothing is to be emitted, else into the reply.
+local function take(member)
   local key = ARGV[2] .. 'r:' .. member
   local text = call('GET', key)
   local state, at, known_until, r, t, i, o, held, rest
@@ -27,6 +29,13 @@ for _, member in ipairs(call('ZRANGEBYSCORE', KEYS[1], '-inf', format('%d', now)
     end
     call('ZADD', KEYS[1], format('%d', now + tonumber(ARGV[4])), member)
     for _, v in ipairs({member, tonumber(at), tonumber(r), tonumber(t), tonumber(i), tonumber(o), check_meta, meta}) do reply[#reply + 1] = v end
+    most = most - 1
   end
+end
+
+while most > 0 do
+  local members = call('ZRANGEBYSCORE', KEYS[1], '-inf', format('%d', now), 'LIMIT', 0, most)
+  if #members == 0 then break end
+  for _, member in ipairs(members) do take(member) end
 end
 return reply

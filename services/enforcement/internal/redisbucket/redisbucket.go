@@ -110,13 +110,19 @@ func (l *Limiter) check(ctx context.Context, r limit.CheckRequest, mode string) 
 	if code == -1 {
 		return limit.Decision{}, &limit.StaleError{Name: r.Fences[n[1]-1].Name, Published: n[2]}
 	}
-	found, err := observed(r.Scopes, n[1], reply[3:])
+	if n, err = integers(reply, 7); err != nil {
+		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
+	}
+	found, err := observed(r.Scopes, n[1], reply[7:])
 	if err != nil {
 		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
 	}
 	d := limit.Conclude(r, code != 0 || mode == "status", at, found)
 	if d.Allowed && mode == "check" {
-		d.Repeated = code == 2
+		d.Repeated, d.Reserved = code == 2, r.Cost
+		if d.Repeated {
+			d.Reserved = limit.Amounts{limit.Requests: n[3], limit.Tokens: n[4], limit.InputTokens: n[5], limit.OutputTokens: n[6]}
+		}
 		if n[2] != 0 {
 			d.LeaseUntil = time.UnixMilli(n[2]).UTC()
 		}
@@ -281,12 +287,19 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 		return limit.Settlement{}, err
 	}
 	member := memberOf(r.Subject, r.RequestID)
-	args := appendCounted([]any{l.clock(), len(r.Scopes), limit.Retention.Milliseconds(), member, r.Actual[limit.Requests], r.Actual[limit.Tokens],
-		r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds()}, r.Scopes)
-	keys := keysOf(r.Shard, r.Scopes, member, nil)
+	args := []any{l.clock(), len(r.Scopes), limit.Retention.Milliseconds(), member, r.Actual[limit.Requests], r.Actual[limit.Tokens],
+		r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds(), len(r.Fences)}
+	for _, f := range r.Fences {
+		args = append(args, f.Version)
+	}
+	args = appendCounted(args, r.Scopes)
+	keys := keysOf(r.Shard, r.Scopes, member, r.Fences)
 	reply, err := settleScript.Run(ctx, l.rdb, keys, args...).Slice()
 	if err != nil {
 		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
+	}
+	if n, err := integers(reply, 3); err == nil && n[0] == -1 {
+		return limit.Settlement{}, &limit.StaleError{Name: r.Fences[n[1]-1].Name, Published: n[2]}
 	}
 	return settlement(reply)
 }

@@ -1,0 +1,209 @@
+package limittest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+)
+
+func (w *world) consume(id uuid.UUID, tokens int64, scopes ...limit.Scope) limit.Consumption {
+	w.t.Helper()
+	c, err := w.Limiter.Consume(context.Background(), limit.ConsumeRequest{Shard: w.shard, Subject: w.user, RequestID: id, Scopes: scopes, Tokens: tokens, Lease: 30 * time.Second})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+func (w *world) due() []limit.Due {
+	w.t.Helper()
+	d, err := w.Limiter.Due(context.Background(), limit.DueRequest{Shard: w.shard, Most: 10, Meta: "expired"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+func (w *world) checkSplit(id uuid.UUID, input, output int64, lease time.Duration, scopes ...limit.Scope) limit.Decision {
+	w.t.Helper()
+	r := w.request(id, 0, scopes)
+	r.Cost, r.Drawn, r.Lease = limit.Usage(input, output), limit.Usage(input, 0), lease
+	d, err := w.Limiter.Check(context.Background(), r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+// The prompt of 100 is spent from the start; the 50 of output that were reserved are drawn before the buckets are.
+func consumeReserved(w *world) {
+	s, id := scope(0, 1000, 0, 1), uuid.New()
+	w.wantAllowed(w.checkSplit(id, 100, 50, 0, s))
+	for _, c := range []struct{ tokens, left int64 }{{30, 850}, {20, 850}, {1, 849}, {49, 800}} {
+		if got := w.consume(id, c.tokens, s); !got.Allowed || got.Status != limit.ReservationOpen || got.Scopes[0].Limits[0].Remaining != c.left || w.left(s)[tpm] != c.left {
+			w.t.Fatalf("after %d tokens: %+v, want %d left", c.tokens, got, c.left)
+		}
+	}
+	// 200 are held now; 180 were used.
+	if st := w.settle(id, 180, s); st.Reserved[limit.Tokens] != 200 || st.Reserved[limit.OutputTokens] != 100 {
+		w.t.Errorf("settlement %+v", st)
+	}
+	if got := w.left(s); got[tpm] != 820 || got["open"] != 0 {
+		w.t.Errorf("left %v", got)
+	}
+}
+
+func consumeStops(w *world) {
+	s, id := scope(0, 1000, 0, 1), uuid.New()
+	w.wantAllowed(w.checkSplit(id, 900, 0, 0, s)) // the stream pays as it goes
+	if c := w.consume(id, 60, s); !c.Allowed {
+		w.t.Fatalf("%+v", c)
+	}
+	before := w.left(s)
+	c := w.consume(id, 60, s)
+	if c.Allowed || c.Reason != tpm || c.Scope != limit.ScopeUser || c.RetryAfter != 20*60*time.Millisecond || c.LeaseUntil.IsZero() {
+		w.t.Fatalf("with 40 left, 60 were drawn: %+v", c)
+	}
+	if after := w.left(s); !maps.Equal(before, after) {
+		w.t.Errorf("a refused draw changed %v into %v", before, after)
+	}
+	w.clock.Add(c.RetryAfter)
+	if c := w.consume(id, 60, s); !c.Allowed {
+		w.t.Errorf("after the advised wait: %+v", c)
+	}
+}
+
+// B23: a stream longer than its lease keeps its slot as long as it consumes, and what it ends is its own.
+func consumeRenews(w *world) {
+	s, id := scope(0, 100_000, 0, 1), uuid.New()
+	w.wantAllowed(w.checkSplit(id, 10, 100, 30*time.Second, s))
+	for range 14 {
+		w.clock.Add(5 * time.Second)
+		if c := w.consume(id, 1, s); !c.Allowed || !c.LeaseUntil.Equal(c.At.Add(30*time.Second)) {
+			w.t.Fatalf("%+v", c)
+		}
+		d, _ := w.check(1, s)
+		w.wantRefused(d, limit.ReasonConcurrent)
+		if due := w.due(); len(due) != 0 {
+			w.t.Fatalf("a live stream expired: %+v", due)
+		}
+	}
+	w.settle(id, 24, s)
+	a, _ := w.check(1, s)
+	w.wantAllowed(a)
+	b, _ := w.check(1, s)
+	w.wantRefused(b, limit.ReasonConcurrent)
+}
+
+func consumeEnded(w *world) {
+	s, id := scope(0, 1000, 0, 1), uuid.New()
+	if c := w.consume(id, 5, s); c.Allowed || c.Status != limit.ReservationUnknown || !c.LeaseUntil.IsZero() {
+		w.t.Errorf("unknown: %+v", c)
+	}
+	w.checkSplit(id, 10, 10, 0, s)
+	w.settle(id, 20, s)
+	if c := w.consume(id, 5, s); c.Allowed || c.Status != limit.ReservationEnded {
+		w.t.Errorf("settled: %+v", c)
+	}
+	if got := w.left(s); got[tpm] != 980 || got["open"] != 0 {
+		w.t.Errorf("left %v", got)
+	}
+}
+
+func consumeFenced(w *world) {
+	ctx, s, id := context.Background(), scope(0, 1000, 0, 1), uuid.New()
+	w.checkSplit(id, 10, 10, 0, s)
+	if err := w.Publish(ctx, w.shard, "user:u1", 7); err != nil {
+		w.t.Fatal(err)
+	}
+	old := []limit.Fence{{Name: "user:u1", Version: 6}}
+	var stale *limit.StaleError
+	if _, err := w.Limiter.Consume(ctx, limit.ConsumeRequest{Shard: w.shard, Subject: w.user, RequestID: id, Scopes: []limit.Scope{s}, Tokens: 1, Fences: old}); !errors.As(err, &stale) {
+		w.t.Errorf("consume: %v", err)
+	}
+	if _, err := w.Limiter.Settle(ctx, limit.SettleRequest{Shard: w.shard, Subject: w.user, RequestID: id, Scopes: []limit.Scope{s}, Fences: old}); !errors.As(err, &stale) {
+		w.t.Errorf("settle: %v", err)
+	}
+}
+
+func expiry(w *world) {
+	s, id := scope(0, 1000, 0, 1), uuid.New()
+	w.wantAllowed(w.checkSplit(id, 100, 200, 30*time.Second, s))
+	w.clock.Add(30*time.Second - time.Millisecond)
+	if d := w.due(); len(d) != 0 {
+		w.t.Fatalf("before its lease has ended: %+v", d)
+	}
+	w.clock.Add(time.Millisecond)
+	left := w.left(s)[tpm]
+	d := w.due()
+	if len(d) != 1 || d[0].Subject != w.user || d[0].RequestID != id || d[0].Reserved != limit.Usage(100, 200) || d[0].CheckMeta != "check meta" || d[0].Meta != "expired" || d[0].CheckedAt.IsZero() {
+		w.t.Fatalf("%+v", d)
+	}
+	if got := w.left(s); got[tpm] != left || got["open"] != 0 {
+		w.t.Errorf("expiry gave tokens back or kept the slot: %v, before %d", got, left)
+	}
+	if d := w.due(); len(d) != 0 {
+		w.t.Errorf("offered twice at once: %+v", d)
+	}
+	// Whoever took it died: after the grace another instance gets the very same.
+	w.clock.Add(limit.EmitGrace)
+	if again := w.due(); len(again) != 1 || again[0].RequestID != id || again[0].Meta != "expired" {
+		w.t.Errorf("after the grace: %+v", again)
+	}
+	// A late record changes nothing and learns what was told.
+	if st := w.settle(id, 5, s); st.Status != limit.AlreadySettled || st.Meta != "expired" || st.Emitted {
+		w.t.Errorf("late record: %+v", st)
+	}
+	if err := w.Limiter.MarkEmitted(context.Background(), w.shard, w.user, id); err != nil {
+		w.t.Fatal(err)
+	}
+	w.clock.Add(time.Minute)
+	if d := w.due(); len(d) != 0 {
+		w.t.Errorf("offered after it was durable: %+v", d)
+	}
+	if st := w.settle(id, 5, s); st.Status != limit.AlreadySettled || !st.Emitted {
+		w.t.Errorf("later record: %+v", st)
+	}
+}
+
+// A record that was settled and never made durable, because its instance died or its caller gave up, is offered until it is.
+func unemitted(w *world) {
+	s := scope(0, 1000, 0, 1)
+	_, id := w.check(10, s)
+	w.settle(id, 10, s)
+	late := uuid.New()
+	w.settle(late, 7, s)
+	if d := w.due(); len(d) != 0 {
+		w.t.Fatalf("within the grace: %+v", d)
+	}
+	w.clock.Add(limit.EmitGrace)
+	d := w.due()
+	if len(d) != 2 || d[0].Meta != "settle meta" || d[1].Meta != "settle meta" || d[0].Status != limit.AlreadySettled {
+		w.t.Fatalf("%+v", d)
+	}
+	for _, x := range d {
+		if (x.RequestID == late) != x.CheckedAt.IsZero() {
+			w.t.Errorf("%+v", x)
+		}
+	}
+	// It outlives the tombstone: usage is not forgotten because Kafka was away for an hour.
+	w.clock.Add(limit.DefaultTombstone + time.Hour)
+	if d := w.due(); len(d) != 2 {
+		w.t.Errorf("after an hour: %+v", d)
+	}
+}
+
+func repeatTellsWhatIsHeld(w *world) {
+	s, id := scope(0, 1000, 0, 1), uuid.New()
+	if d := w.checkSplit(id, 100, 50, 0, s); d.Reserved != limit.Usage(100, 50) {
+		w.t.Errorf("%+v", d)
+	}
+	if d := w.checkSplit(id, 1, 1, 0, s); !d.Repeated || d.Reserved != limit.Usage(100, 50) {
+		w.t.Errorf("%+v", d)
+	}
+}
