@@ -174,16 +174,16 @@ type LimitState struct {
 	ResetAt   time.Time
 }
 
-// SettleRequest ends a reservation with what was used. Scopes must be those that the subject has now; what was reserved in the
-// check is known to the limiter.
+// SettleRequest ends a reservation with what was used. Scopes are those that the subject has now, as far as the caller knows; what was
+// reserved in the check is known to the limiter. A bucket that exists keeps its capacity: a settle by an old quota puts back no old one,
+// and needs no Fences.
 type SettleRequest struct {
 	Shard     int
 	Subject   subject.Subject
 	RequestID uuid.UUID
 	Scopes    []Scope
 	Actual    Amounts
-	Fences    []Fence // an old quota would put back an old capacity
-	Meta      string  // replaces the reservation's; given back to a repeat
+	Meta      string // replaces the reservation's; given back to a repeat
 }
 
 // SettleStatus tells what a settle met.

@@ -164,7 +164,7 @@ func (m *Memory) stale(fences []Fence) error {
 func (m *Memory) observe(r CheckRequest, now int64) (work []*scopeState, found []Observed, fits bool) {
 	fits = true
 	for _, s := range r.Scopes {
-		st, lag, changed := m.at(place{r.Shard, s.Name}, s.Limits, now)
+		st, lag, changed := m.at(place{r.Shard, s.Name}, s.Limits, now, true)
 		o := Observed{LagMillis: lag}
 		for _, until := range st.leases {
 			if until > now {
@@ -195,9 +195,9 @@ func (st *scopeState) clone() *scopeState {
 	return &scopeState{at: st.at, buckets: maps.Clone(st.buckets), leases: st.leases}
 }
 
-// at gives a copy of a scope's state, drained to now, its limits with their present capacities; how far the state lies ahead of now;
-// and whether a capacity has changed. Time that runs backwards drains nothing.
-func (m *Memory) at(p place, limits []Limit, now int64) (st *scopeState, lag int64, changed bool) {
+// at gives a copy of a scope's state, drained to now, its limits with their present capacities if restamp, else with those they had; how
+// far the state lies ahead of now; and whether a capacity has changed. Time that runs backwards drains nothing.
+func (m *Memory) at(p place, limits []Limit, now int64, restamp bool) (st *scopeState, lag int64, changed bool) {
 	if old := m.scopes[p]; old != nil {
 		st = old.clone()
 	} else {
@@ -219,8 +219,12 @@ func (m *Memory) at(p place, limits []Limit, now int64) (st *scopeState, lag int
 		b, known := st.buckets[id]
 		if !known {
 			b = bucket{capacity: l.Capacity}
-		} else if b.advance(l.Capacity, id.window, ms) {
-			changed = true
+		} else {
+			capacity := b.capacity
+			if restamp {
+				capacity = l.Capacity
+			}
+			changed = b.advance(capacity, id.window, ms) || changed
 		}
 		st.buckets[id] = b
 	}
@@ -246,9 +250,6 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.stale(r.Fences); err != nil {
-		return Settlement{}, err
-	}
 	now := m.now().UnixMilli()
 	m.forget(now)
 	key := reservationKey{r.Shard, r.Subject, r.RequestID}
@@ -273,7 +274,7 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 		out.CheckedAt, out.Reserved, out.CheckMeta = time.UnixMilli(res.checkedAt).UTC(), res.reserved, res.checkMeta
 	}
 	for _, s := range r.Scopes {
-		st, _, _ := m.at(place{r.Shard, s.Name}, s.Limits, now)
+		st, _, _ := m.at(place{r.Shard, s.Name}, s.Limits, now, false)
 		for _, l := range s.Limits {
 			delta := r.Actual[l.Counted]
 			if slices.Contains(res.scopes, scopeID{s.Kind, s.Name}) {

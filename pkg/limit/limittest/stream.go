@@ -126,8 +126,24 @@ func consumeFenced(w *world) {
 	if _, err := w.Limiter.Consume(ctx, limit.ConsumeRequest{Shard: w.shard, Subject: w.user, RequestID: id, Scopes: []limit.Scope{s}, Tokens: 1, Fences: old}); !errors.As(err, &stale) {
 		w.t.Errorf("consume: %v", err)
 	}
-	if _, err := w.Limiter.Settle(ctx, limit.SettleRequest{Shard: w.shard, Subject: w.user, RequestID: id, Scopes: []limit.Scope{s}, Fences: old}); !errors.As(err, &stale) {
-		w.t.Errorf("settle: %v", err)
+}
+
+// An instance that settles by a quota of yesterday must neither give room back nor start a new lock-out.
+func settleKeepsCapacity(w *world) {
+	old, now := scope(0, 1000, 0, 0), scope(0, 100, 0, 0)
+	_, id := w.check(500, old)
+	if got := w.left(now)[tpm]; got != 0 {
+		w.t.Fatalf("left %d", got)
+	}
+	w.clock.Add(30 * time.Second)
+	w.settle(id, 500, old)
+	w.clock.Add(30 * time.Second)
+	if got := w.left(now)[tpm]; got != 0 {
+		w.t.Errorf("left %d one window after the downgrade, want 0: the excess is gone, what fits is not", got)
+	}
+	w.clock.Add(600 * time.Millisecond)
+	if d, _ := w.check(1, now); !d.Allowed {
+		w.t.Errorf("locked out for longer than a window: %+v", d)
 	}
 }
 

@@ -86,8 +86,12 @@ func look(s subject.Subject, q tier.Quota) limit.StatusRequest {
 // ask turns a request into the limiter's question.
 func ask(r Request, q tier.Quota, lease time.Duration) (limit.CheckRequest, error) {
 	meta, err := checkMetaOf(r, q)
+	drawn := limit.Amounts{limit.Requests: 1}
+	if r.Split {
+		drawn = limit.Usage(r.InputTokens, 0)
+	}
 	return limit.CheckRequest{Shard: subject.Shard(q.OrgID, r.Subject), Subject: r.Subject, RequestID: r.RequestID, Scopes: Scopes(r.Subject, q),
-		Cost: r.cost(), Lease: lease, DryRun: r.DryRun, Fences: fences(r.Subject, q), Meta: meta}, err
+		Cost: r.cost(), Drawn: drawn, Lease: lease, DryRun: r.DryRun, Fences: fences(r.Subject, q), Meta: meta}, err
 }
 
 // checkMeta is kept with the reservation: what the event of its end says about its beginning. Its names are short because Redis
@@ -130,7 +134,7 @@ func decided(r Request, q tier.Quota, d limit.Decision) Answer {
 	case !a.Allowed:
 		a.Reason, a.Scope, a.RetryAfter = d.Reason, d.Scope, d.RetryAfter
 	case !r.DryRun:
-		a.Reserved = r.cost()[limit.Tokens]
+		a.Reserved = d.Reserved[limit.Tokens]
 	}
 	return a
 }

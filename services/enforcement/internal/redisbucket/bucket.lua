@@ -18,10 +18,9 @@ local function drained(rate, window, credit, ms)
 end
 
 -- Reads a state whose signature is another one or that drains fast, lets ms pass, and takes on the limits of ARGV, three values each from
--- `at` on. A limit that is lifted for a while keeps its consumption: such entries come after the given ones.
--- Returns consumed and credit in turn, the fast drains or nil, the signature, whether a capacity has changed, and the windows and
--- capacities of the lifted ones.
-local function slowly(text, sig, ms, limits, at)
+-- `at` on; if keep, what exists keeps its capacity. A limit that is lifted for a while keeps its consumption: such entries come after the given ones.
+-- Returns consumed and credit in turn, the fast drains or nil, the signature, whether a capacity has changed, and all entries.
+local function slowly(text, sig, ms, limits, at, keep)
   -- The least time in ms in which need drains. The quotient of doubles is off by less than one; the loops make it exact.
   local function wait_for(rate, window, credit, need)
     local odd = fmod(need, rate)
@@ -64,39 +63,39 @@ local function slowly(text, sig, ms, limits, at)
       window = floor(tonumber(string.sub(id, 2)) * 1000 + 0.5)}
     buckets[id], order[k] = b, b
   end
-  local values, changed, draining, current, i = {}, false, {}, {}, 0
+  local values, changed, draining, current, entries, i = {}, false, {}, {}, {}, 0
   for id in string.gmatch(sig, '([^:,]+):') do
     local capacity, b = tonumber(ARGV[at + 3 * i]), buckets[id]
-    if not b then
-      b = {consumed = 0, credit = 0, fast = 0}
+    if not b or b.consumed == 0 then -- an empty bucket says nothing, not even of its capacity
+      b = {id = id, consumed = 0, credit = 0, fast = 0, capacity = capacity, window = tonumber(ARGV[at + 3 * i + 1])}
     else
-      local known = b.consumed > 0
       drain(b)
-      if capacity ~= b.capacity then
+      if capacity ~= b.capacity and not keep then
         local excess = min(b.consumed, min(b.capacity + b.fast, MAX)) - capacity
         if b.consumed <= capacity then b.fast = 0 else b.fast = max(b.fast, excess, 0) end
-        b.capacity, changed = capacity, changed or known
+        b.capacity, changed = capacity, true
       end
     end
     current[id], i = true, i + 1
+    entries[i] = b
     values[2 * i - 1], values[2 * i], draining[i] = b.consumed, b.credit, b.fast
   end
-  local lifted = {}
   for _, b in ipairs(order) do
     if not current[b.id] then
       drain(b)
       if b.consumed > 0 then
-        i, lifted[#lifted + 1] = i + 1, b
-        values[2 * i - 1], values[2 * i], draining[i] = b.consumed, b.credit, b.fast
-        sig = format('%s,%s:%d', sig, b.id, b.capacity)
+        i = i + 1
+        entries[i], values[2 * i - 1], values[2 * i], draining[i] = b, b.consumed, b.credit, b.fast
       end
     end
   end
+  local ids = {}
+  for k, b in ipairs(entries) do ids[k] = format('%s:%d', b.id, b.capacity) end
   if max(0, unpack(draining)) == 0 then draining = nil end
-  return values, draining, sig, changed, lifted
+  return values, draining, table.concat(ids, ','), changed, entries
 end
 
--- Brings a scope's state to now. scope is {limits = how many, sig = of ARGV, at = where in ARGV they are}; it gets values, draining, lifted,
+-- Brings a scope's state to now. scope is {limits = how many, sig = of ARGV, at = where in ARGV they are}; it gets values, draining, entries,
 -- changed, time (of the state) and lag (how far that lies ahead of now).
 local function bring(scope, text, now)
   local limits = scope.limits
@@ -113,7 +112,7 @@ local function bring(scope, text, now)
   local ms = now - then_
   if ms < 0 then scope.time, scope.lag, ms = then_, -ms, 0 end
   if string.sub(text, 1, from) ~= sig .. '|' or string.find(text, '|', from + 1, true) then
-    scope.values, scope.draining, scope.sig, scope.changed, scope.lifted = slowly(text, sig, ms, limits, at)
+    scope.values, scope.draining, scope.sig, scope.changed, scope.entries = slowly(text, sig, ms, limits, at, scope.keep)
     return
   end
   local values = {match(text, string.rep(' (%d+) (%d+)', limits), from)}
@@ -150,11 +149,10 @@ end
 -- nothing; pad keeps it longer where time is the caller's. 8e12 ms, 253 years, is what fits a Go duration.
 local function store(key, scope, text, pad)
   local ttl, values, at = 0, scope.values, scope.at
-  for i = 1, scope.limits do
-    ttl = max(ttl, values[2 * i - 1] / tonumber(ARGV[at + 3 * i - 3]) * tonumber(ARGV[at + 3 * i - 2]))
-  end
-  for _, b in ipairs(scope.lifted or {}) do
-    ttl = max(ttl, b.consumed / b.capacity * b.window)
+  for i = 1, #values / 2 do
+    local b = scope.entries and scope.entries[i]
+    local capacity, window = b and b.capacity or tonumber(ARGV[at + 3 * i - 3]), b and b.window or tonumber(ARGV[at + 3 * i - 2])
+    ttl = max(ttl, values[2 * i - 1] / capacity * window)
   end
   if ttl == 0 then
     call('DEL', key)

@@ -288,18 +288,12 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 	}
 	member := memberOf(r.Subject, r.RequestID)
 	args := []any{l.clock(), len(r.Scopes), limit.Retention.Milliseconds(), member, r.Actual[limit.Requests], r.Actual[limit.Tokens],
-		r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds(), len(r.Fences)}
-	for _, f := range r.Fences {
-		args = append(args, f.Version)
-	}
+		r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds()}
 	args = appendCounted(args, r.Scopes)
-	keys := keysOf(r.Shard, r.Scopes, member, r.Fences)
+	keys := keysOf(r.Shard, r.Scopes, member, nil)
 	reply, err := settleScript.Run(ctx, l.rdb, keys, args...).Slice()
 	if err != nil {
 		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
-	}
-	if n, err := integers(reply, 3); err == nil && n[0] == -1 {
-		return limit.Settlement{}, &limit.StaleError{Name: r.Fences[n[1]-1].Name, Published: n[2]}
 	}
 	return settlement(reply)
 }

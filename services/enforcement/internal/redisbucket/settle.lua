@@ -1,20 +1,14 @@
 -- Ends a reservation once: consumed += actual - reserved in every scope, the slots return, a tombstone stays. A settle that finds the
 -- tombstone changes nothing. One that finds nothing is still usage: debited in full.
 --
--- KEYS   n scopes' states, the reservation, f fences, n scopes' leases, the index of ends; all in one hash slot
+-- KEYS   n scopes' states, the reservation, n scopes' leases, the index of ends; all in one hash slot
 -- ARGV   1 now in ms, or ''   2 n   3 retention in ms, 4 lease member   5..8 actual: requests, tokens, input tokens, output tokens
---        9 meta   10 grace in ms   11 f, then f versions, then for each scope: <kind>=<name>, number of limits, signature, and for each limit: capacity, window in ms, what it counts (1..4)
--- Reply  {-1, fence, published version}: a fence is newer, nothing was done
---        {status, now, checked at (0: unknown), reserved requests, tokens, input tokens, output tokens, meta of the check, meta of the
+--        9 meta   10 grace in ms, then for each scope: <kind>=<name>, number of limits, signature, and for each limit: capacity, window in ms, what it counts (1..4)
+-- Reply  {status, now, checked at (0: unknown), reserved requests, tokens, input tokens, output tokens, meta of the check, meta of the
 --        settle that counted, emitted (0|1)}; status 1 settled, 2 already settled, 3 unknown reservation
 local now, pad = clock(ARGV[1])
-local n, f = tonumber(ARGV[2]), tonumber(ARGV[11])
-local got = call('MGET', unpack(KEYS, 1, n + 1 + f))
-
-for i = 1, f do
-  local published = got[n + 1 + i]
-  if published and tonumber(published) > tonumber(ARGV[11 + i]) then return {-1, i, tonumber(published)} end
-end
+local n = tonumber(ARGV[2])
+local got = call('MGET', unpack(KEYS, 1, n + 1))
 
 local status, checked_at, scopes, reserved, check_meta = 3, 0, '', {0, 0, 0, 0}, ''
 if got[n + 1] then
@@ -30,12 +24,12 @@ if got[n + 1] then
   end
 end
 
-local arg = 12 + f
+local arg = 11
 for s = 1, n do
   local limits, held = tonumber(ARGV[arg + 1]), string.find(scopes, ',' .. ARGV[arg] .. ',', 1, true)
   arg = arg + 3
   if limits > 0 then
-    local scope = {limits = limits, sig = ARGV[arg - 1], at = arg}
+    local scope = {limits = limits, sig = ARGV[arg - 1], at = arg, keep = true}
     bring(scope, got[s], now)
     for i = 1, limits do
       local counted = tonumber(ARGV[arg + 3 * i - 1])
@@ -43,7 +37,7 @@ for s = 1, n do
     end
     store(KEYS[s], scope, text_of(scope), pad)
   end
-  call('ZREM', KEYS[n + 1 + f + s], ARGV[4])
+  call('ZREM', KEYS[n + 1 + s], ARGV[4])
   arg = arg + 3 * limits
 end
 
