@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/tollgate-dev/tollgate/pkg/embedded/redis"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/realkafka"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
@@ -143,6 +145,43 @@ func TestRecordAnswersOnlyWhenKafkaHasAcknowledged(t *testing.T) {
 	}
 }
 
+// The instance that granted it is gone, and so is the caller: another instance tells of it, once, and its tokens stay consumed.
+func TestDeadCallersRequestExpiresIntoOneEventWhoeverGrantedIt(t *testing.T) {
+	k := broker(t)
+	b := start(t, k.Brokers())
+	b.put(t, "u1", "plus", tier.Overrides{TPDLimit: ptr(20_000), ConcurrentLimit: ptr(1)})
+	cfg := b.config()
+	cfg.Lease = time.Second
+	granter := run(t, cfg)
+	id := uuid.New()
+	code, v := granter.send("POST", "/internal/rate-limit/check", fmt.Sprintf(`{"user_id":"u1","model":"grok-2","input_tokens":300,"max_output_tokens":700,"request_id":%q}`, id))
+	if code != 200 || v["allowed"] != true {
+		t.Fatal(code, v)
+	}
+	granter.stop()
+	if err := <-granter.done; err != nil {
+		t.Fatal(err)
+	}
+	others := []*service{run(t, cfg), run(t, cfg)}
+	seen := events(t, k.Brokers(), 1)
+	want := usage.EventID(subject.Subject{Kind: subject.User, ID: "u1"}, id, usage.KindUsage)
+	for eventID, recs := range seen {
+		r := recs[0]
+		if eventID != want || len(recs) != 1 || r.Outcome != usage.Expired || !r.Estimated || r.InputTokens != 300 || r.OutputTokens != 700 || r.Reservation != usage.Held || r.RequestedModel != "grok-2" {
+			t.Errorf("%s: %+v", eventID, recs)
+		}
+	}
+	if gone := 20_000 - int(others[0].remaining("u1", "tokens_1d")); gone < 990 || gone > 1000 {
+		t.Errorf("%d tokens are gone, want the 1000 that were held", gone)
+	}
+	if a := others[1].check("u1", uuid.New(), 1); a["allowed"] != true {
+		t.Errorf("the slot did not return: %v", a)
+	}
+	if code, v := others[0].record("u1", id, 5); code != 200 || v["already_recorded"] != true || v["event_id"] != want.String() {
+		t.Errorf("late record: %d %v", code, v)
+	}
+}
+
 // The cache of every instance is warm with the old quota, and each change must hold for the first check that starts after it.
 func TestUpgradeHoldsOnTheVeryNextCheck(t *testing.T) {
 	b := start(t, broker(t).Brokers())
@@ -236,7 +275,7 @@ func TestStopFinishesWhatItHasBegunInOrder(t *testing.T) {
 	if err := <-s.done; err != nil {
 		t.Error(err)
 	}
-	want := []string{"readiness", "http server", "quota changes", "quota cache", "rejections", "kafka", "redis", "postgres", "traces"}
+	want := []string{"readiness", "http server", "ended reservations", "quota changes", "quota cache", "rejections", "kafka", "redis", "postgres", "traces"}
 	if got := s.logs.parts(); !slices.Equal(got, want) {
 		t.Errorf("stopped in the order %v,\nwant %v", got, want)
 	}

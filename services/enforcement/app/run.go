@@ -17,6 +17,7 @@ import (
 
 	"github.com/tollgate-dev/tollgate/pkg/auth"
 	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
+	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/observe"
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/redisfence"
@@ -31,6 +32,7 @@ import (
 var (
 	_ decide.Quotas     = (*quotacache.Cache)(nil)
 	_ decide.Events     = (*kafkausage.Emitter)(nil)
+	_ decide.Ends       = (*redisbucket.Limiter)(nil)
 	_ quotacache.Loader = (*pgquota.Store)(nil)
 )
 
@@ -82,6 +84,8 @@ func Run(ctx context.Context, cfg Config) error {
 	engine := decide.New(cache, limiter, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
 		Region: cfg.Region, Instance: cfg.Instance, Log: log})
 
+	stack.Go("ended reservations", func(ctx context.Context) error { return emitEnds(ctx, engine, limiter, log) })
+
 	health := observe.NewHealth(
 		observe.Check{Name: "redis", Ask: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }},
 		observe.Check{Name: "postgres", Ask: once(quotas.Ping)})
@@ -101,6 +105,28 @@ func Run(ctx context.Context, cfg Config) error {
 func newAPI(cfg Config, engine *decide.Engine, health *observe.Health, reg *prometheus.Registry, log *slog.Logger) http.Handler {
 	return httpapi.New(httpapi.Options{Engine: engine, Health: health, Registry: reg, Log: log, Models: cfg.Models,
 		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, cfg.ServiceToken.Reveal())}})
+}
+
+// emitEnds looks for reservations that have ended without an event until ctx ends. Failures pass: what is due is offered again.
+func emitEnds(ctx context.Context, engine *decide.Engine, ends decide.Ends, log *slog.Logger) error {
+	tick := time.NewTicker(decide.EndsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		pass, cancel := context.WithTimeout(ctx, limit.EmitGrace)
+		n, err := engine.EmitEnds(pass, ends)
+		cancel()
+		switch {
+		case err != nil && ctx.Err() == nil:
+			log.WarnContext(ctx, "events of ended reservations are not durable yet; trying again", "emitted", n, "err", err)
+		case n > 0:
+			log.InfoContext(ctx, "emitted the events of ended reservations", "emitted", n)
+		}
+	}
 }
 
 // openRedis makes a client whose commands end with their context: the check's budget counts.

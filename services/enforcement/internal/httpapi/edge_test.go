@@ -44,6 +44,9 @@ func TestBadInputNamesEveryFieldAndConsumesNothing(t *testing.T) {
 		fields     string // sorted, with blanks; "" is malformed JSON
 		beyond     bool
 	}{
+		{"consume", `{}`, "request_id tokens user_id", false},
+		{"consume", obj(uid, id, `"tokens":-1`), "tokens", false},
+		{"consume", obj(uid, id, `"tokens":1`, `"model":"m"`), "model", false},
 		{"check", ``, "", false},
 		{"check", `[]`, "", false},
 		{"check", `nonsense`, "", false},

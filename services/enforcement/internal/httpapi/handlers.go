@@ -102,6 +102,36 @@ func (s *server) check(w http.ResponseWriter, r *http.Request) error {
 		QuotaVersion: a.QuotaVersion, Degraded: a.Degraded})
 }
 
+type consumeAnswer struct {
+	Allowed        bool              `json:"allowed"`
+	Reason         string            `json:"reason"`
+	RetryAfterMS   int64             `json:"retry_after_ms"`
+	Remaining      map[string]*int64 `json:"remaining"`
+	LeaseExpiresAt *usage.Time       `json:"lease_expires_at"` // null: there is no open reservation
+}
+
+func (s *server) consume(w http.ResponseWriter, r *http.Request) error {
+	var b consumeBody
+	if err := strictjson.Read(r, &b); err != nil {
+		return err
+	}
+	draw, err := b.draw()
+	if err != nil {
+		return err
+	}
+	d, err := s.engine.Consume(r.Context(), draw)
+	s.m.consume(d, err)
+	if err != nil {
+		return failure(err, "The tokens could not be drawn in time. If the call is repeated they may be drawn twice; the record sets that right.")
+	}
+	a := consumeAnswer{Allowed: d.Allowed, Reason: d.Reason, RetryAfterMS: d.RetryAfter.Milliseconds(), Remaining: roomsOf(d.Rooms).Remaining}
+	if !d.LeaseUntil.IsZero() {
+		at := instant(d.LeaseUntil)
+		a.LeaseExpiresAt = &at
+	}
+	return writeJSON(w, a)
+}
+
 type recordAnswer struct {
 	Success         bool      `json:"success"`
 	AlreadyRecorded bool      `json:"already_recorded"`

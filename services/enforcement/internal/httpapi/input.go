@@ -39,6 +39,14 @@ type recordBody struct {
 	Outcome           *string `json:"outcome"`
 }
 
+// consumeBody is POST /internal/rate-limit/consume.
+type consumeBody struct {
+	UserID    *string `json:"user_id"`
+	APIKeyID  *string `json:"api_key_id"`
+	RequestID *string `json:"request_id"`
+	Tokens    *int64  `json:"tokens"`
+}
+
 // faults collects what is wrong, field by field.
 type faults []problem.FieldError
 
@@ -114,6 +122,14 @@ func (f *faults) requestID(v *string) uuid.UUID {
 	return id
 }
 
+func (f *faults) requiredRequestID(v *string) uuid.UUID {
+	if v == nil {
+		f.add("request_id", missing)
+		return uuid.Nil
+	}
+	return f.requestID(v)
+}
+
 // forbid names every field that is given and has no place beside another one.
 func (f *faults) forbid(beside string, fields ...given) {
 	for _, g := range fields {
@@ -168,15 +184,19 @@ func (b checkBody) request() (decide.Request, error) {
 	return r, nil
 }
 
+// draw checks every field.
+func (b consumeBody) draw() (decide.Draw, error) {
+	var f faults
+	d := decide.Draw{Subject: f.subject(b.UserID, b.APIKeyID), Tokens: f.count("tokens", b.Tokens)}
+	d.RequestID = f.requiredRequestID(b.RequestID)
+	return d, f.problem()
+}
+
 // used checks every field.
 func (b recordBody) used() (decide.Used, error) {
 	var f faults
 	u := decide.Used{Subject: f.subject(b.UserID, b.APIKeyID), Outcome: usage.Completed}
-	if b.RequestID == nil {
-		f.add("request_id", missing)
-	} else {
-		u.RequestID = f.requestID(b.RequestID)
-	}
+	u.RequestID = f.requiredRequestID(b.RequestID)
 	if b.ActualTokens != nil {
 		u.Short, u.Input = true, f.count("actual_tokens", b.ActualTokens)
 		f.forbid("actual_tokens", given{"model", b.Model != nil}, given{"input_tokens", b.InputTokens != nil},

@@ -17,6 +17,7 @@ type metrics struct {
 	models  []string
 	checks  *prometheus.CounterVec
 	records *prometheus.CounterVec
+	draws   *prometheus.CounterVec
 	seconds prometheus.Histogram
 }
 
@@ -30,7 +31,8 @@ var (
 	knownTiers = []string{tier.Free, tier.Plus, tier.API, tier.Enterprise}
 	// knownReasons are those of DESIGN §4 and the limits that may be added by configuration.
 	knownReasons = []string{"rpm", "tpm", "tpd", "rpd", "itpm", "otpm", limit.ReasonConcurrent, limit.ReasonRequestTooLarge,
-		decide.ReasonModelNotAllowed, decide.ReasonContextTooLong, decide.ReasonSuspended, "shed"}
+		decide.ReasonModelNotAllowed, decide.ReasonContextTooLong, decide.ReasonSuspended, "shed",
+		decide.ReasonReservationEnded, decide.ReasonReservationUnknown}
 )
 
 func newMetrics(reg prometheus.Registerer, models []string) *metrics {
@@ -40,10 +42,12 @@ func newMetrics(reg prometheus.Registerer, models []string) *metrics {
 			Help: "Checks by tier, model and result: allowed, the reason of a refusal, or error."}, []string{"tier", "model", "result"}),
 		records: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_records_total",
 			Help: "Records by outcome and by what the settlement met: settled, already_settled, unknown, or error."}, []string{"outcome", "status"}),
+		draws: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_consumes_total",
+			Help: "Draws of streams by result: allowed, why the stream may not go on, or error."}, []string{"result"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tollgate_check_seconds",
 			Help: "Time to decide.", Buckets: []float64{.0002, .0005, .001, .002, .003, .005, .01, .02, .05, .1, .5, 2}}),
 	}
-	reg.MustRegister(m.checks, m.records, m.seconds)
+	reg.MustRegister(m.checks, m.records, m.draws, m.seconds)
 	return m
 }
 
@@ -64,6 +68,17 @@ func (m *metrics) check(a decide.Answer, model string, err error, d time.Duratio
 	}
 	m.checks.WithLabelValues(known(knownTiers, a.Tier), known(m.models, model), result).Inc()
 	m.seconds.Observe(d.Seconds())
+}
+
+func (m *metrics) consume(d decide.Drawn, err error) {
+	result := allowed
+	switch {
+	case err != nil:
+		result = failed
+	case !d.Allowed:
+		result = known(knownReasons, d.Reason)
+	}
+	m.draws.WithLabelValues(result).Inc()
 }
 
 func (m *metrics) record(o usage.Outcome, status limit.SettleStatus, err error) {

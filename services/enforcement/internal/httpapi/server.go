@@ -23,6 +23,7 @@ import (
 // Engine decides, settles and tells what is left.
 type Engine interface {
 	Check(ctx context.Context, r decide.Request) (decide.Answer, error)
+	Consume(ctx context.Context, r decide.Draw) (decide.Drawn, error)
 	Record(ctx context.Context, u decide.Used) (decide.Recorded, error)
 	Status(ctx context.Context, s subject.Subject) (decide.Status, error)
 }
@@ -64,6 +65,7 @@ func New(o Options) http.Handler {
 		h                handlerFunc
 	}{
 		{http.MethodPost, "/internal/rate-limit/check", s.check},
+		{http.MethodPost, "/internal/rate-limit/consume", s.consume},
 		{http.MethodPost, "/internal/rate-limit/record", s.record},
 		{http.MethodGet, "/internal/rate-limit/status/user/{user_id}", s.userStatus},
 		{http.MethodGet, "/internal/rate-limit/status/api_key/{key_id}", s.keyStatus},

@@ -7,10 +7,11 @@
 //	tg:{shard}:l:<scope>             sorted set: open leases by expiry in ms
 //	tg:{shard}:r:<subject>:<request> string: the reservation, then its tombstone
 //	tg:{shard}:v:<name>              string: the published version (package redisfence)
+//	tg:{shard}:x                     sorted set: when each open reservation's lease ends, and each settled one's grace to become durable
 //
 // # When something fails
 //
 // Redis away or slow: an error; the caller doesn't know whether the decision was made, and repeats it with the same request id, which
 // charges once. Script cache lost: go-redis sends the script again, no error. Redis restarted empty: all buckets are full. A caller
-// that dies: its slot returns when its lease ends.
+// that dies: its slot returns when its lease ends, and Due settles its reservation by what it held.
 package redisbucket

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
@@ -123,4 +124,23 @@ func parseMember(m string) (subject.Subject, uuid.UUID, error) {
 		return subject.Subject{}, uuid.Nil, fmt.Errorf("lease member %q: %w", m, err)
 	}
 	return s, id, nil
+}
+
+// DueShards gives the shards whose index of ends holds anything, due or not.
+func (l *Limiter) DueShards(ctx context.Context) ([]int, error) {
+	pipe := l.rdb.Pipeline()
+	held := make([]*redis.IntCmd, subject.Shards)
+	for shard := range held {
+		held[shard] = pipe.Exists(ctx, prefix(shard)+"x")
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("look for ended reservations on redis: %w", err)
+	}
+	var shards []int
+	for shard, n := range held {
+		if n.Val() == 1 {
+			shards = append(shards, shard)
+		}
+	}
+	return shards, nil
 }
