@@ -220,11 +220,10 @@ func (m *Memory) at(p place, limits []Limit, now int64, restamp bool) (st *scope
 		if !known {
 			b = bucket{capacity: l.Capacity}
 		} else {
-			capacity := b.capacity
-			if restamp {
-				capacity = l.Capacity
+			b.drain(id.window, ms)
+			if restamp || b.consumed == 0 { // an empty bucket says nothing, not even of its capacity
+				changed = b.advance(l.Capacity, id.window, 0) || changed
 			}
-			changed = b.advance(capacity, id.window, ms) || changed
 		}
 		st.buckets[id] = b
 	}

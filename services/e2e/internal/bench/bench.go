@@ -90,7 +90,7 @@ func (r *rig) measureAll(ctx context.Context, o Options, say func(string, ...any
 	rdb := redis.NewClient(&redis.Options{Addr: r.redisAddr, PoolSize: o.Callers, Protocol: 2})
 	defer func() { _ = rdb.Close() }()
 	limiter := func(ctx context.Context, _, n int) error {
-		return rdb.Do(ctx, script.with(id.String(), fmt.Sprintf("00000000-0000-7000-8000-%012d", n)).args()...).Err()
+		return rdb.Do(ctx, script.with(id.String(), fmt.Sprintf("00000000-0000-7000-8000-%012d", n)).with(user(0, o.Users), user(n, o.Users)).args()...).Err()
 	}
 	if err := add(measure(ctx, "the check's script, by the Go Redis client", o.Callers, o.Duration, limiter)); err != nil {
 		return nil, err
@@ -100,11 +100,12 @@ func (r *rig) measureAll(ctx context.Context, o Options, say func(string, ...any
 		return nil, err
 	}
 	requests := max(int(results[len(results)-1].PerSecond*o.Duration.Seconds()), 1000)
-	if err := add(yardstick(ctx, "the check's script, by redis-benchmark", r.redisAddr, o.Callers, requests,
-		script.with(id.String(), "00000000-0000-7000-8000-__rand_int__"))); err != nil {
+	random := script.with(id.String(), "00000000-0000-7000-8000-__rand_int__").with(user(0, o.Users), "bench-__rand_int__")
+	if err := add(yardstick(ctx, "the check's script, by redis-benchmark", r.redisAddr, o.Callers, requests, random)); err != nil {
 		return nil, err
 	}
-	return results, add(yardstick(ctx, "an empty script (`return 1`), by redis-benchmark", r.redisAddr, o.Callers, 4*requests, call{"evalsha", empty, "0"}))
+	nothing := append(call{random[0], empty}, random[2:]...)
+	return results, add(yardstick(ctx, "an empty script (`return 1`), same keys and arguments", r.redisAddr, o.Callers, 4*requests, nothing))
 }
 
 // subscribe gives every user limits in all four dimensions, so high that none is met: the script does all of its work.

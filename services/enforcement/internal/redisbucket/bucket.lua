@@ -1,4 +1,5 @@
--- The arithmetic of pkg/limit/bucket.go, step for step, in Lua's numbers. Prepended to check.lua and settle.lua.
+-- The arithmetic of pkg/limit/bucket.go, step for step, in Lua's numbers. Prepended, after prelude.lua, to the scripts that read or change
+-- buckets.
 --
 -- Exact because every intermediate value is an integer below 2^53, or saturates at MAX = 2^53-1. math.fmod is exact; the % operator
 -- is not for large numbers. Numbers become text by %d; tostring would round them to 14 digits.
@@ -7,9 +8,6 @@
 -- id is what is counted (r, t, i, o) and the window in seconds: "t60", "t86400". The unit of credit is 1/window-in-ms of one. The part
 -- before the first bar is the signature. Almost always it equals the one that the caller gives, and no fast drain is going on: then nothing
 -- but the numbers has to be read, and the slow path below is not even compiled into closures.
-local MAX = 9007199254740991
-local fmod, floor, max, min, format, match, call = math.fmod, math.floor, math.max, math.min, string.format, string.match, redis.call
-
 local function drained(rate, window, credit, ms)
   local rest, odd = fmod(ms, window), fmod(rate, window)
   local part = rest * odd + credit
@@ -70,7 +68,7 @@ local function slowly(text, sig, ms, limits, at, keep)
       b = {id = id, consumed = 0, credit = 0, fast = 0, capacity = capacity, window = tonumber(ARGV[at + 3 * i + 1])}
     else
       drain(b)
-      if capacity ~= b.capacity and not keep then
+      if capacity ~= b.capacity and (not keep or b.consumed == 0) then
         local excess = min(b.consumed, min(b.capacity + b.fast, MAX)) - capacity
         if b.consumed <= capacity then b.fast = 0 else b.fast = max(b.fast, excess, 0) end
         b.capacity, changed = capacity, true
@@ -159,16 +157,4 @@ local function store(key, scope, text, pad)
   else
     call('SET', key, text, 'PX', format('%d', min(floor(ttl) + 2 + scope.lag + pad, 8000000000000)))
   end
-end
-
-local function clock(given)
-  if given ~= '' then return tonumber(given), 3600000 end
-  local t = call('TIME')
-  return t[1] * 1000 + floor(t[2] / 1000), 0
-end
-
--- Leaves a settled reservation: S while its event is not known to be durable, E afterwards. The metas are kept to emit it again.
-local function keep_settled(key, checked_at, now, retention, pad, reserved, check_meta, meta)
-  call('SET', key, format('S %d 0 %d %d %d %d %d 0 0 - %d %s%s', checked_at, now + retention, reserved[1], reserved[2], reserved[3], reserved[4],
-    #check_meta, check_meta, meta), 'PX', format('%d', retention + pad))
 end

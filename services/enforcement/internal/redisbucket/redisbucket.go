@@ -18,6 +18,8 @@ import (
 )
 
 var (
+	//go:embed prelude.lua
+	preludeLua string
 	//go:embed bucket.lua
 	bucketLua string
 	//go:embed check.lua
@@ -31,12 +33,23 @@ var (
 	//go:embed emitted.lua
 	emittedLua string
 
-	checkScript   = redis.NewScript(bucketLua + checkLua)
-	settleScript  = redis.NewScript(bucketLua + settleLua)
-	consumeScript = redis.NewScript(bucketLua + consumeLua)
-	dueScript     = redis.NewScript(bucketLua + dueLua)
-	emittedScript = redis.NewScript(bucketLua + emittedLua)
+	checkScript   = newScript(preludeLua, bucketLua, checkLua)
+	settleScript  = newScript(preludeLua, bucketLua, settleLua)
+	consumeScript = newScript(preludeLua, bucketLua, consumeLua)
+	dueScript     = newScript(preludeLua, dueLua)
+	emittedScript = newScript(preludeLua, emittedLua)
 )
+
+// newScript joins files to one script, without the lines that only comment: the embedded Redis compiles it at every call.
+func newScript(files ...string) *redis.Script {
+	var code []string
+	for line := range strings.Lines(strings.Join(files, "")) {
+		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "--") {
+			code = append(code, text)
+		}
+	}
+	return redis.NewScript(strings.Join(code, "\n"))
+}
 
 // Options are a Limiter's settings. Zero values take the defaults.
 type Options struct {
