@@ -20,6 +20,20 @@ import (
 // MaxBody is the largest request body in bytes (DESIGN §4).
 const MaxBody = 1 << 20
 
+// An answer to a bad body is not as long as the body: so many faults are named, and so much is quoted of each.
+const (
+	maxFaults = 20
+	maxQuoted = 64
+)
+
+// short cuts what the caller wrote, on a character's border.
+func short(s string) string {
+	if len(s) <= maxQuoted {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxQuoted], "") + "…"
+}
+
 // Read decodes the body of r into the struct that dst points to. Errors are *problem.Problem: 413 for a body over MaxBody, 415 for
 // another media type, 400 with every wrong field otherwise.
 func Read(r *http.Request, dst any) error {
@@ -55,10 +69,13 @@ func Decode(body []byte, dst any) error {
 	var wrong []problem.FieldError
 	seen := map[string]bool{}
 	for _, name := range fields {
+		if len(wrong) == maxFaults {
+			break
+		}
 		i, ok := known[name]
 		switch {
 		case !ok:
-			wrong = append(wrong, problem.FieldError{Field: name, Detail: "is not a known field"})
+			wrong = append(wrong, problem.FieldError{Field: short(name), Detail: "is not a known field"})
 		case seen[name]:
 			wrong = append(wrong, problem.FieldError{Field: name, Detail: "is given twice"})
 		case bytes.Equal(raw[name], []byte("null")):
@@ -90,12 +107,12 @@ func object(body []byte) (map[string]json.RawMessage, []string, error) {
 	for dec.More() {
 		tok, err := dec.Token()
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, after(names, err)
 		}
 		name, _ := tok.(string) // a decoder gives only strings here
 		var m json.RawMessage
 		if err := dec.Decode(&m); err != nil {
-			return nil, nil, fmt.Errorf("field %q: %w", name, err)
+			return nil, nil, &syntaxError{name, err}
 		}
 		if _, twice := raw[name]; !twice {
 			raw[name] = m
@@ -103,7 +120,7 @@ func object(body []byte) (map[string]json.RawMessage, []string, error) {
 		names = append(names, name)
 	}
 	if _, err := dec.Token(); err != nil {
-		return nil, nil, err
+		return nil, nil, after(names, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, nil, errors.New("there is data after the JSON object")
@@ -111,9 +128,29 @@ func object(body []byte) (map[string]json.RawMessage, []string, error) {
 	return raw, names, nil
 }
 
+// syntaxError is a fault of syntax in a member or behind it.
+type syntaxError struct {
+	field string
+	err   error
+}
+
+func (e *syntaxError) Error() string { return fmt.Sprintf("field %q: %v", e.field, e.err) }
+func (e *syntaxError) Unwrap() error { return e.err }
+
+// after tells where a fault lies by the last of the members read before it.
+func after(names []string, err error) error {
+	if len(names) == 0 {
+		return err
+	}
+	return &syntaxError{names[len(names)-1], err}
+}
+
 func malformed(err error) error {
 	detail := "The body is not valid JSON."
+	var se *syntaxError
 	switch {
+	case errors.As(err, &se):
+		detail = fmt.Sprintf("The body is not valid JSON, at or after the field %q.", short(se.field))
 	case errors.Is(err, io.EOF):
 		detail = "The body is empty; a JSON object is wanted."
 	case strings.HasPrefix(err.Error(), "the ") || strings.HasPrefix(err.Error(), "there "):
@@ -132,12 +169,12 @@ func typeError(err error, want reflect.Type) string {
 	if errors.As(err, &te) {
 		got := te.Value
 		if name == "a whole number" && strings.HasPrefix(got, "number ") {
-			return fmt.Sprintf("must be a whole number that fits 64 bits, is %s", strings.TrimPrefix(got, "number "))
+			return fmt.Sprintf("must be a whole number that fits 64 bits, is %s", short(strings.TrimPrefix(got, "number ")))
 		}
 		if te.Field != "" || want.Kind() == reflect.Slice {
 			return fmt.Sprintf("holds a %s where another type is wanted", got)
 		}
 		return fmt.Sprintf("must be %s, is a %s", name, got)
 	}
-	return err.Error()
+	return short(err.Error())
 }

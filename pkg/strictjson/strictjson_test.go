@@ -3,6 +3,7 @@ package strictjson
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -67,6 +68,28 @@ func TestBodyOverTheLimitIs413AndAnotherTypeIs415(t *testing.T) {
 	r.Header.Set("Content-Type", "text/plain")
 	if err := Read(r, &body{}); !errors.As(err, &p) || p.Status != http.StatusUnsupportedMediaType {
 		t.Errorf("got %v, want 415", err)
+	}
+}
+
+func TestAnswerToAHugeFaultIsShort(t *testing.T) {
+	many := make([]string, 5000)
+	for i := range many {
+		many[i] = `"` + strings.Repeat("é", 100) + `":1`
+	}
+	for name, in := range map[string]string{"number": `{"tokens":` + strings.Repeat("1", 200_000) + `}`, "fields": "{" + strings.Join(many, ",") + "}",
+		"syntax": `{"` + strings.Repeat("a", 5000) + `": 0x1}`} {
+		w := httptest.NewRecorder()
+		problem.Write(w, problem.From(Decode([]byte(in), &body{})))
+		if w.Code != http.StatusBadRequest || w.Body.Len() > 10_000 {
+			t.Errorf("%s: %d with %d bytes", name, w.Code, w.Body.Len())
+		}
+	}
+}
+
+func TestSyntaxErrorNamesTheFieldItIsIn(t *testing.T) {
+	var p *problem.Problem
+	if err := Decode([]byte(`{"user_id":"u","tokens":0x10}`), &body{}); !errors.As(err, &p) || !strings.Contains(p.Detail, `"tokens"`) {
+		t.Errorf("got %v", err)
 	}
 }
 

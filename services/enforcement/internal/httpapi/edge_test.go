@@ -114,6 +114,8 @@ func TestNothingInternalAnswersWithoutTheServiceToken(t *testing.T) {
 		for _, c := range []call{
 			{method: "POST", path: "/internal/rate-limit/check", body: `{"user_id":"u1","model":"m","estimated_tokens":1}`},
 			{method: "POST", path: "/internal/rate-limit/check", body: `nonsense`},
+			{method: "GET", path: "/internal", unlisted: true},
+			{method: "POST", path: "/internal", unlisted: true},
 			{method: "POST", path: "/internal/rate-limit/record", body: `{}`},
 			{method: "GET", path: "/internal/rate-limit/status/user/u1"},
 			{method: "GET", path: "/internal/rate-limit/status/api_key/k1"},

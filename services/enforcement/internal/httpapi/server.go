@@ -73,7 +73,9 @@ func New(o Options) http.Handler {
 		mux.Handle(r.method+" "+r.template, s.route(r.template, s.authorised(r.h)))
 		mux.Handle(r.template, s.route(r.template, s.authorised(methodNotAllowed(r.method))))
 	}
-	mux.Handle("/internal/", s.route("other", s.authorised(notFound)))
+	for _, p := range []string{"/internal", "/internal/"} { // without the first the mux would redirect to the second
+		mux.Handle(p, s.route("other", s.authorised(notFound)))
+	}
 	mux.Handle("/", s.route("other", notFound))
 	s.handler = mux
 	return s
