@@ -39,7 +39,8 @@ test-race: check-go check-cc ## Run the tests of pkg under the race detector
 	go test -race -count=1 -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $$packages
 
 .PHONY: lint
-lint: check-go ## Check every module with the pinned golangci-lint (.golangci.yml)
+lint: check-go ## Check every module with the pinned golangci-lint (.golangci.yml), and that each is tidy on its own
+	@for dir in $$(go list -m -f '{{.Dir}}') .ci/tools; do (cd "$$dir" && GOWORK=off go mod tidy -diff) || { echo "run: make tidy" >&2; exit 1; }; done
 	@linter=$(LINTER) && $$linter run $(PACKAGES)
 
 .PHONY: fmt
