@@ -128,7 +128,18 @@ type CheckRequest struct {
 	Fences    []Fence
 	Drawn     Amounts // the part of Cost that is spent from the start, such as the prompt; Consume draws from the rest
 	Meta      string  // kept with the reservation for whoever ends it; opaque here
+	Away      Away    // what it meets while the store can't be asked; AwayLocal if ""
 }
+
+// Away is what a check meets while the store of the limiter can't be asked. A limiter that has no store doesn't read it.
+type Away string
+
+// Decide in process memory, let it pass uncounted (what it used is counted later), or give an error.
+const (
+	AwayLocal  Away = "local"
+	AwayOpen   Away = "open"
+	AwayClosed Away = "closed"
+)
 
 // DefaultLease is how long a caller may be silent before its slot returns by itself.
 const DefaultLease = 600 * time.Second
@@ -156,6 +167,7 @@ type Decision struct {
 	Reserved   Amounts       // what the granted request holds; for a repeat, what was granted first
 	LeaseUntil time.Time     // zero if refused, or settled meanwhile
 	Scopes     []ScopeState  // in the request's order, after the decision
+	Degraded   bool          // decided without the store
 }
 
 // ScopeState is what is left in a scope.
@@ -205,6 +217,7 @@ type Settlement struct {
 	CheckMeta string // the Meta of the check; "" once Emitted or if Unknown
 	Meta      string // the Meta of the settle that counted: the request's own, or the first one's if AlreadySettled
 	Emitted   bool   // MarkEmitted was called: its event is durable
+	Degraded  bool   // made without the store, and applied to it later
 }
 
 // ConsumeRequest draws output tokens of an open reservation while they are produced, and renews its lease. Scopes and Fences are those of a
@@ -266,8 +279,9 @@ type StatusRequest struct {
 
 // Status is what is left now.
 type Status struct {
-	At     time.Time
-	Scopes []ScopeState
+	At       time.Time
+	Scopes   []ScopeState
+	Degraded bool // looked at without the store
 }
 
 // Limiter decides. Both implementations, Memory and redisbucket, pass the same conformance suite (limittest) and give the same
