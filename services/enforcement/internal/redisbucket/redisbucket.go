@@ -33,22 +33,23 @@ var (
 	//go:embed emitted.lua
 	emittedLua string
 
-	checkScript   = newScript(preludeLua, bucketLua, checkLua)
-	settleScript  = newScript(preludeLua, bucketLua, settleLua)
-	consumeScript = newScript(preludeLua, bucketLua, consumeLua)
-	dueScript     = newScript(preludeLua, dueLua)
-	emittedScript = newScript(preludeLua, emittedLua)
+	checkSource   = source(preludeLua, bucketLua, checkLua)
+	checkScript   = redis.NewScript(checkSource)
+	settleScript  = redis.NewScript(source(preludeLua, bucketLua, settleLua))
+	consumeScript = redis.NewScript(source(preludeLua, bucketLua, consumeLua))
+	dueScript     = redis.NewScript(source(preludeLua, dueLua))
+	emittedScript = redis.NewScript(source(preludeLua, emittedLua))
 )
 
-// newScript joins files to one script, without the lines that only comment: the embedded Redis compiles it at every call.
-func newScript(files ...string) *redis.Script {
+// source joins files to one script, without the lines that only comment: the embedded Redis compiles it at every call.
+func source(files ...string) string {
 	var code []string
 	for line := range strings.Lines(strings.Join(files, "")) {
 		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "--") {
 			code = append(code, text)
 		}
 	}
-	return redis.NewScript(strings.Join(code, "\n"))
+	return strings.Join(code, "\n")
 }
 
 // Options are a Limiter's settings. Zero values take the defaults.
