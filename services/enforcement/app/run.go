@@ -33,7 +33,8 @@ var (
 	_ decide.Quotas     = (*quotacache.Cache)(nil)
 	_ decide.Events     = (*kafkausage.Emitter)(nil)
 	_ decide.Ends       = (*redisbucket.Limiter)(nil)
-	_ quotacache.Loader = (*pgquota.Store)(nil)
+	_ quotacache.Loader = decide.Carrying{}
+	_ decide.Plans      = (*pgquota.Store)(nil)
 )
 
 // Run serves until ctx ends, then stops in order. It returns nil after an orderly stop.
@@ -71,7 +72,7 @@ func Run(ctx context.Context, cfg Config) error {
 	stack.Defer("kafka", events.Close)
 	stack.Defer("rejections", events.Flush)
 
-	cache := quotacache.New(quotas, quotacache.Options{Registry: reg})
+	cache := quotacache.New(decide.Carrying{Plans: quotas}, quotacache.Options{Registry: reg})
 	stack.Defer("quota cache", func(context.Context) error { cache.Close(); return nil })
 	stack.Go("quota changes", func(ctx context.Context) error {
 		return redisfence.Subscribe(ctx, rdb, cache.Drop, cache.DropAll)

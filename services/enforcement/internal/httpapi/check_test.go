@@ -186,9 +186,16 @@ func TestQuotaThatStaysOldIsGivenUp(t *testing.T) {
 // staleOnce gives an old quota until it is refused.
 type staleOnce struct{ old, fresh tier.Quota }
 
-func (s staleOnce) Get(context.Context, subject.Subject) (tier.Quota, error) { return s.old, nil }
-func (s staleOnce) Reload(context.Context, subject.Subject, tier.Quota) (tier.Quota, error) {
-	return s.fresh, nil
+func planOf(s subject.Subject, q tier.Quota) (tier.Plan, error) {
+	q.Subject = s
+	return tier.PlanOf(q, tier.Pool{}), nil
+}
+
+func (s staleOnce) Get(_ context.Context, u subject.Subject) (tier.Plan, error) {
+	return planOf(u, s.old)
+}
+func (s staleOnce) Reload(_ context.Context, u subject.Subject, _ tier.Plan) (tier.Plan, error) {
+	return planOf(u, s.fresh)
 }
 
 func TestStatusTakesIDsWithSlashes(t *testing.T) {
