@@ -128,7 +128,7 @@ func (s *Store) CreateKey(ctx context.Context, n NewKey) (QuotaResult, error) {
 	c, key := n.change(), &Key{ID: n.ID, UserID: n.UserID, OrgID: n.OrgID, Name: n.Name, Prefix: n.Secret.Prefix}
 	c.If.Absent = true
 	var res QuotaResult
-	err := s.changeKey(ctx, key, func(tx pgx.Tx, shards []int) error {
+	err := s.changeKey(ctx, key, func(tx pgx.Tx, at placed) error {
 		cur, err := current(ctx, tx, c.Subject)
 		if err != nil {
 			return err
@@ -137,16 +137,16 @@ func (s *Store) CreateKey(ctx context.Context, n NewKey) (QuotaResult, error) {
 			return &VersionMismatch{Name: c.Subject.String(), Current: cur.entry(c.Subject).Version}
 		}
 		// Until now it was an unknown key, decided by itself.
-		shards = union(shards, []int{subject.Shard("", c.Subject)})
+		at.shards = union(at.shards, []int{subject.Shard("", c.Subject)})
 		after := State{OrgID: n.OrgID, Suspended: n.Suspended, Overrides: normal(n.Own), Owner: key.Owner(), Name: n.Name}
 		if n.OrgID != "" {
 			if after.Tier = DefaultTier(subject.APIKey); n.Tier != nil {
 				after.Tier = *n.Tier
 			}
 		}
-		res, err = writeQuota(ctx, tx, quotaWrite{change: c, after: after, key: key, shards: shards, along: func(_ *State, at time.Time, b *pgx.Batch) {
-			key.CreatedAt = at
-			b.Queue(sqlInsertKey, n.ID, n.UserID, n.OrgID, n.Name, n.Secret.Hash[:], n.Secret.Prefix, at)
+		res, err = writeQuota(ctx, tx, quotaWrite{change: c, after: after, key: key, at: at, along: func(_ *State, now time.Time, b *pgx.Batch) {
+			key.CreatedAt = now
+			b.Queue(sqlInsertKey, n.ID, n.UserID, n.OrgID, n.Name, n.Secret.Hash[:], n.Secret.Prefix, now)
 		}})
 		return err
 	})
@@ -207,7 +207,7 @@ func (s *Store) putKey(ctx context.Context, kc KeyChange, edit func(*Key, *State
 		return QuotaResult{}, err
 	}
 	var res QuotaResult
-	err = s.changeKey(ctx, &key, func(tx pgx.Tx, shards []int) error {
+	err = s.changeKey(ctx, &key, func(tx pgx.Tx, at placed) error {
 		sub := key.Subject()
 		cur, err := current(ctx, tx, sub)
 		if err != nil {
@@ -219,14 +219,14 @@ func (s *Store) putKey(ctx context.Context, kc KeyChange, edit func(*Key, *State
 		}
 		if before.Revoked {
 			res = QuotaResult{Entry: old}
-			if res.Fences, err = fencesOf(ctx, tx, sub.String()); err != nil {
+			if res.Fences, err = fencesOf(ctx, tx, sub.String(), at.names...); err != nil {
 				return err
 			}
 			return ErrKeyRevoked
 		}
 		now, after := *old.Key, *before
 		res, err = writeQuota(ctx, tx, quotaWrite{change: Change{Subject: sub, Actor: kc.Actor, Reason: kc.Reason}, before: before, after: after, old: old,
-			key: &now, shards: shards, along: func(st *State, at time.Time, b *pgx.Batch) { edit(&now, st, at, b) }})
+			key: &now, at: at, along: func(st *State, when time.Time, b *pgx.Batch) { edit(&now, st, when, b) }})
 		return err
 	})
 	return res, err

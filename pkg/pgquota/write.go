@@ -15,8 +15,8 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 )
 
-// QuotaResult is what a PutQuota led to. Fences are the changes of this subject that Redis may not know yet: this one and any before it
-// that could not be published. Changed is false if the quota was already as stated.
+// QuotaResult is what a PutQuota led to. Fences are the changes that Redis must know before this one holds: it, any of this subject before it
+// that could not be published, and those that have brought it where it is decided. Changed is false if the quota was already as stated.
 type QuotaResult struct {
 	Entry
 	Changed bool
@@ -42,8 +42,8 @@ func (s *Store) PutQuota(ctx context.Context, c Change) (QuotaResult, error) {
 	switch {
 	case c.Subject.Kind == subject.APIKey && err == nil:
 		if err = c.ofKey(key); err == nil {
-			err = s.changeKey(ctx, &key, func(tx pgx.Tx, shards []int) (err error) {
-				res, err = putQuota(ctx, tx, c, shards)
+			err = s.changeKey(ctx, &key, func(tx pgx.Tx, at placed) (err error) {
+				res, err = putQuota(ctx, tx, c, &at)
 				return err
 			})
 		}
@@ -72,8 +72,8 @@ func (c Change) ofKey(k Key) error {
 	return errors.Join(errs...)
 }
 
-// putQuota runs under the locks. shards are where a key with an owner is decided; nil for who is the payer itself.
-func putQuota(ctx context.Context, tx pgx.Tx, c Change, shards []int) (QuotaResult, error) {
+// putQuota runs under the locks. at is where a key with an owner is decided; nil for everybody else.
+func putQuota(ctx context.Context, tx pgx.Tx, c Change, at *placed) (QuotaResult, error) {
 	cur, err := current(ctx, tx, c.Subject)
 	if err != nil {
 		return QuotaResult{}, err
@@ -86,16 +86,18 @@ func putQuota(ctx context.Context, tx pgx.Tx, c Change, shards []int) (QuotaResu
 	if after.Revoked {
 		return QuotaResult{}, ErrKeyRevoked
 	}
-	if before != nil && reflect.DeepEqual(*before, after) {
-		fences, err := fencesOf(ctx, tx, name)
-		return QuotaResult{Entry: old, Fences: fences}, err
-	}
-	if shards == nil {
-		if shards, err = placesOf(ctx, tx, c.Subject, before, after); err != nil {
+	if at == nil {
+		places, err := placesOf(ctx, tx, c.Subject, before, after)
+		if err != nil {
 			return QuotaResult{}, err
 		}
+		at = &places
 	}
-	return writeQuota(ctx, tx, quotaWrite{change: c, before: before, after: after, old: old, key: old.Key, shards: shards})
+	if before != nil && reflect.DeepEqual(*before, after) {
+		fences, err := fencesOf(ctx, tx, name, at.names...)
+		return QuotaResult{Entry: old, Fences: fences}, err
+	}
+	return writeQuota(ctx, tx, quotaWrite{change: c, before: before, after: after, old: old, key: old.Key, at: *at})
 }
 
 // applyChange gives what was stored (nil: nothing) and what is to be stored.
@@ -136,7 +138,7 @@ type quotaWrite struct {
 	after  State
 	old    Entry                               // version 0 if there was none
 	key    *Key                                // as it is from now on; nil if the subject is no key that anybody has made
-	shards []int                               // where a decision that depends on it can be made, by the old or the new
+	at     placed                              // where a decision that depends on it can be made, by the old or the new
 	along  func(*State, time.Time, *pgx.Batch) // what else changes in the same transaction; may be nil
 }
 
@@ -171,7 +173,7 @@ func writeQuota(ctx context.Context, tx pgx.Tx, w quotaWrite) (QuotaResult, erro
 	view := entry.View()
 	name, o := sub.String(), w.after.Overrides
 	ev := eventWrite{name: name, version: entry.Version, actor: w.change.Actor, reason: w.change.Reason, at: now, before: w.before, after: &w.after,
-		was: was, is: &view, shards: w.shards}
+		was: was, is: &view, shards: w.at.shards}
 	if err := ev.queue(b); err != nil {
 		return QuotaResult{}, err
 	}
@@ -188,7 +190,7 @@ func writeQuota(ctx context.Context, tx pgx.Tx, w quotaWrite) (QuotaResult, erro
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return QuotaResult{}, err
 	}
-	fences, err := fencesOf(ctx, tx, name)
+	fences, err := fencesOf(ctx, tx, name, w.at.names...)
 	return QuotaResult{Entry: entry, Changed: true, Fences: fences}, err
 }
 
