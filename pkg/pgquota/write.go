@@ -41,7 +41,7 @@ func (s *Store) PutQuota(ctx context.Context, c Change) (QuotaResult, error) {
 	key, err := s.Key(ctx, keyID(c.Subject))
 	switch {
 	case c.Subject.Kind == subject.APIKey && err == nil:
-		if err = c.ofKey(key); err == nil {
+		if err = c.OfKey(key); err == nil {
 			err = s.changeKey(ctx, &key, func(tx pgx.Tx, at placed) (err error) {
 				res, err = putQuota(ctx, tx, c, &at)
 				return err
@@ -60,8 +60,8 @@ func (s *Store) PutQuota(ctx context.Context, c Change) (QuotaResult, error) {
 	return res, nil
 }
 
-// ofKey refuses what follows from a key's owner.
-func (c Change) ofKey(k Key) error {
+// OfKey refuses, by one *tier.FieldError each, what follows from a key's owner.
+func (c Change) OfKey(k Key) error {
 	errs := []error{ownedKey(c.Own)}
 	if k.UserID != "" {
 		errs = append(errs, ownedByUser(c.Tier))

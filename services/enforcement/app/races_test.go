@@ -28,7 +28,8 @@ func (b *backends) leave(ctx context.Context, fences []pgquota.Fence, err error)
 }
 
 // The key's version must be found wherever its user's org, and the org's spread, have meanwhile taken it, though every announcement is lost.
-// Without the locks of pgquota some version is left in a shard that nobody looks into any more, and an old decision passes.
+// Had the move not been published before the key's change answers, an old decision would pass in the shard that the user has left. (That a
+// key's change waits for a move under way is pgquota's TestKeysChangeWaitsForItsUsers.)
 func TestKeysChangeHoldsOnTheNextCheckWhileItsOwnerMoves(t *testing.T) {
 	b := start(t, broker(t).Brokers())
 	services := []*service{run(t, b.config()), run(t, b.config()), run(t, b.config())}
