@@ -1,16 +1,18 @@
 -- What every script begins with.
 local MAX = 9007199254740991
-local fmod, floor, max, min, format, match, call = math.fmod, math.floor, math.max, math.min, string.format, string.match, redis.call
+local floor, max, min, call, format, match, find, sub = math.floor, math.max, math.min, redis.call, string.format, string.match, string.find, string.sub
 
 -- The time in ms: Redis's own, or the caller's, who then may be far from it; pad, in ms, keeps what expires longer in that case.
-local function clock(given)
-  if given ~= '' then return tonumber(given), 3600000 end
+local now, pad = tonumber(ARGV[1]), 3600000
+if not now then
   local t = call('TIME')
-  return t[1] * 1000 + floor(t[2] / 1000), 0
+  now, pad = t[1] * 1000 + floor(t[2] / 1000), 0
 end
 
--- Leaves a settled reservation: S while its event is not known to be durable, E afterwards. The metas are kept to emit it again.
-local function keep_settled(key, checked_at, now, retention, pad, reserved, check_meta, meta)
-  call('SET', key, format('S %d 0 %d %d %d %d %d 0 0 - %d %s%s', checked_at, now + retention, reserved[1], reserved[2], reserved[3], reserved[4],
-    #check_meta, check_meta, meta), 'PX', format('%d', retention + pad))
+-- A reservation lies in a hash of its shard, as text:
+--   H <checked at> <lease end> <known for, after that> <reserved: 4> <drawn: tokens, output> <scopes> <meta>     open
+--   S <checked at> <due> <known until> <reserved: 4> 0 0 - <length of the check's meta> <both metas>            settled, its event may not be durable
+-- and, once its event is durable, in a key of its own that expires: E, in the form of S with empty metas. Times in ms.
+local function settled(checked_at, due, retention, r, t, i, o, check_meta, meta)
+  return format('S %s %d %d %s %s %s %s 0 0 - %d %s%s', checked_at, due, now + retention, r, t, i, o, #check_meta, check_meta, meta)
 end
