@@ -72,6 +72,7 @@ func Run(ctx context.Context, cfg Config) error {
 	stack.Defer("kafka", events.Close)
 	stack.Defer("rejections", events.Flush)
 
+	// No Carrier yet: what a payer has consumed stays in the shards that it leaves.
 	cache := quotacache.New(decide.Carrying{Plans: quotas}, quotacache.Options{Registry: reg})
 	stack.Defer("quota cache", func(context.Context) error { cache.Close(); return nil })
 	stack.Go("quota changes", func(ctx context.Context) error {
