@@ -126,6 +126,18 @@ func TestEventIsNeverInvented(t *testing.T) {
 	}
 }
 
+// Whoever ends a request of a key knows its user and org from the check, also if nobody settles it.
+func TestExpiredRequestOfAKeyNamesItsUserAndOrg(t *testing.T) {
+	meta, err := checkMetaOf(Request{Subject: key, Model: "m"}, keyPlan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := buildRecord(key, uuid.New(), limit.Settlement{Status: limit.Settled, CheckedAt: time.Now(), CheckMeta: meta, Meta: `{"a":1,"x":"expired","t":""}`})
+	if err != nil || rec.APIKeyID != "k1" || rec.UserID != "u1" || rec.OrgID != "acme" || rec.Tier != "plus" || rec.Validate() != nil {
+		t.Errorf("%+v, %v, %v", rec, err, rec.Validate())
+	}
+}
+
 // What is kept in Redis is read by other releases while a fleet is being replaced: a name must keep its meaning.
 func TestKeptNamesNeverChange(t *testing.T) {
 	in := int64(5)
