@@ -119,7 +119,7 @@ func value(raw json.RawMessage, field string, v reflect.Value) ([]problem.FieldE
 		return nil, nil
 	}
 	var items []json.RawMessage
-	if err := json.Unmarshal(raw, &items); err != nil {
+	if json.Unmarshal(raw, &items) != nil {
 		return []problem.FieldError{{Field: field, Detail: "must be a list of objects"}}, nil
 	}
 	out := reflect.MakeSlice(list, len(items), len(items))
