@@ -120,7 +120,7 @@ func value(raw json.RawMessage, field string, v reflect.Value) ([]problem.FieldE
 	}
 	var items []json.RawMessage
 	if json.Unmarshal(raw, &items) != nil {
-		return []problem.FieldError{{Field: field, Detail: "must be a list of objects"}}, nil
+		return []problem.FieldError{{Field: field, Detail: "must be a list of objects"}}, nil //nolint:nilerr // told as the field's fault
 	}
 	out := reflect.MakeSlice(list, len(items), len(items))
 	var wrong []problem.FieldError
