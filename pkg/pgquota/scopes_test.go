@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
@@ -161,7 +162,13 @@ func TestFencesNameEveryShardOfThePayer(t *testing.T) {
 func TestMovesTellWhereConsumptionLies(t *testing.T) {
 	s, db := newDB(t)
 	u := user("u1")
-	at := func(org string, n int) []int { return subject.Spread(subject.Shard(org, u), n) }
+	all := func(org string, n int) []int { return subject.Spread(subject.Shard(org, u), n) }
+	at := func(org string, n int) []int {
+		if org == "" {
+			return all(org, n)
+		}
+		return []int{limit.Spread{First: subject.Shard(org, u), Shards: n}.Home(u.String())}
+	}
 	put(t, s, change("u1", nil))
 	newKey(t, s, "k1", "u1", "", tier.Overrides{})
 	put(t, s, change("u1", func(c *pgquota.Change) { c.Own.Shards = new(int64(2)) }))
@@ -181,7 +188,8 @@ func TestMovesTellWhereConsumptionLies(t *testing.T) {
 		{Name: "user:u1", Version: 5, From: at("a", 4), To: at("b", 2)},
 		{Name: "org:b", Version: 2, From: at("b", 2), To: at("b", 1)},
 	}
-	wantPool := []tier.Move{{Name: "org:b", Version: 1, From: at("b", 1), To: at("b", 2)}, {Name: "org:b", Version: 2, From: at("b", 2), To: at("b", 1)}}
+	want = slices.DeleteFunc(want, func(m tier.Move) bool { return slices.Equal(m.From, m.To) }) // its home may be the same shard
+	wantPool := []tier.Move{{Name: "org:b", Version: 1, From: all("b", 1), To: all("b", 2)}, {Name: "org:b", Version: 2, From: all("b", 2), To: all("b", 1)}}
 	for _, sub := range []subject.Subject{u, apiKey("k1")} {
 		p := plan(t, s, sub)
 		if diff := cmp.Diff(want, p.Moves); diff != "" {
@@ -194,7 +202,7 @@ func TestMovesTellWhereConsumptionLies(t *testing.T) {
 	// What is older than the longest window has drained away.
 	exec(t, db, "ALTER TABLE quota_events DISABLE TRIGGER ALL")
 	exec(t, db, "UPDATE quota_events SET at = at - interval '25 hours' WHERE subject = 'org:a' OR (subject = 'user:u1' AND version < 5)")
-	if p := plan(t, s, u); len(p.Moves) != 2 || !slices.Equal(p.Moves[0].From, at("a", 8)) { // by now a has had its 8 for long
+	if p := plan(t, s, u); len(p.Moves) == 0 || p.Moves[0].Name != "user:u1" || !slices.Equal(p.Moves[0].From, at("a", 8)) { // by now a has had its 8 for long
 		t.Errorf("%+v", p.Moves)
 	}
 }

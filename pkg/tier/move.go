@@ -4,13 +4,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 )
 
 // MovesKept is how far back a plan's moves reach: a little more than the longest window. What was consumed before has drained away.
 const MovesKept = 25 * time.Hour
 
-// Move says that a payer's keys left one set of shards for another when Name came to Version.
+// Move says that a payer's keys left one set of shards for another when Name came to Version. In an org, what is a member's own lies in
+// one shard, its home; what is split lies in all of them.
 type Move struct {
 	Name     string // "user:u1", "org:o1"
 	Version  int64
@@ -43,8 +45,8 @@ func Moves(payer subject.Subject, orgID string, shards int64, placings []Placing
 		}
 	}
 	place := func() []int {
-		if org != "" {
-			return subject.Spread(subject.Shard(org, payer), int(max(at[org], 1)))
+		if org != "" { // only the pool is split
+			return []int{limit.Spread{First: subject.Shard(org, payer), Shards: int(max(at[org], 1))}.Home(payer.String())}
 		}
 		return subject.Spread(subject.Shard("", payer), int(max(n, 1)))
 	}

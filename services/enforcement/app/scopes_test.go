@@ -355,3 +355,64 @@ func TestGroupsSlotReturnsWhateverTheRecordSays(t *testing.T) {
 		t.Error(v)
 	}
 }
+
+// Spread over several hash slots a payer has what it had in one: its pool for all members together, and each member's own limits.
+func TestSpreadPayerHasItsWholeQuotaAndNoMore(t *testing.T) {
+	b := start(t, broker(t).Brokers())
+	services := []*service{run(t, b.config()), run(t, b.config())}
+	b.org(t, tier.Pool{OrgID: "hot", TPDLimit: 2000, Shards: 4})
+	day := func(n int64) tier.Overrides { return tier.Overrides{TPDLimit: &n} }
+	for i := range 4 {
+		b.user(t, fmt.Sprintf("m%d", i), "hot", day(700))
+		b.key(t, fmt.Sprintf("k%d", i), fmt.Sprintf("m%d", i), "", tier.Overrides{})
+	}
+	own := day(1000)
+	own.Shards = ptr(8)
+	b.user(t, "alone", "", own)
+	b.key(t, "alones", "alone", "", tier.Overrides{})
+	admitted := func(who ...string) (n int) {
+		for i := 0; ; i++ {
+			v := services[i%2].ask(who[i%len(who)], "grok-2", 100)
+			if v["allowed"] != true {
+				return n
+			}
+			n++
+		}
+	}
+	if n := admitted(`"user_id":"m0"`, `"api_key_id":"k0"`); n != 7 {
+		t.Errorf("a member and its key were admitted %d times, want 7", n)
+	}
+	if n := admitted(`"api_key_id":"k1"`, `"user_id":"m2"`, `"api_key_id":"k2"`, `"user_id":"m3"`); n != 13 {
+		t.Errorf("the others were admitted %d times, want the 13 that are left in the pool", n)
+	}
+	if n := admitted(`"user_id":"alone"`, `"api_key_id":"alones"`); n != 10 {
+		t.Errorf("a user by itself was admitted %d times, want 10", n)
+	}
+	for who, used := range map[string]float64{"user/alone": 0, "user/m0": 0} {
+		code, v := services[0].send("GET", "/internal/rate-limit/status/"+who, "")
+		rem, _ := v["remaining"].(map[string]any)
+		if code != 200 || rem["tokens_1d"] != used {
+			t.Errorf("%s: %d %v", who, code, v)
+		}
+	}
+	b.user(t, "slots", "", tier.Overrides{Shards: ptr(8), ConcurrentLimit: ptr(8)})
+	id := uuid.New()
+	for i := range 8 {
+		who := `"user_id":"slots"`
+		if i == 3 {
+			who += fmt.Sprintf(`,"request_id":%q`, id)
+		}
+		if v := services[i%2].ask(who, "grok-2", 10); v["allowed"] != true {
+			t.Fatal(i, v)
+		}
+	}
+	if v := services[1].ask(`"user_id":"slots"`, "grok-2", 10); v["reason"] != "concurrent" {
+		t.Error(v)
+	}
+	if code, v := services[1].send("POST", "/internal/rate-limit/record", fmt.Sprintf(`{"user_id":"slots","request_id":%q,"actual_tokens":5}`, id)); code != 200 || v["already_recorded"] != false {
+		t.Error(code, v)
+	}
+	if v := services[0].ask(`"user_id":"slots"`, "grok-2", 10); v["allowed"] != true {
+		t.Error(v)
+	}
+}

@@ -33,11 +33,14 @@ type Plans interface {
 // Carry is called once for each move of the last tier.MovesKept (25 h), oldest first, by one load after the other: moves that another load
 // or instance has made already are asked for again. The scopes are all of the subject's own, those of its model groups included; the org's
 // pool moves apart from them, and only when the org is spread over more or fewer shards, for a member takes nothing of it along.
-// A user, u1, that went from org a to org b by its version 7, and then b from 1 to 2 shards by its version 4:
+// In a spread org what is a member's own lies in its home, limit.Spread.Home of the user's name (a key of an org: the key's); only the pool is
+// split. A user, u1, that went from org a to org b by its version 7, and then b from 1 to 2 shards by its version 4:
 //
 //	{From: [a], To: [b],      Fence: {user:u1 7}, Scopes: [user:u1 user:u1/model:big]}
-//	{From: [b], To: [b b+1],  Fence: {org:b 4},   Scopes: [user:u1 user:u1/model:big]}
+//	{From: [b], To: [b+1],    Fence: {org:b 4},   Scopes: [user:u1 user:u1/model:big]}  if b+1 is its home; else nothing moves
 //	{From: [b], To: [b b+1],  Fence: {org:b 4},   Scopes: [org:b]}
+//
+// A user without an org that goes from 1 to 2 shards is split itself: {From: [u], To: [u u+1], Fence: {user:u1 8}, Scopes: […]}.
 //
 // An error fails the load: nobody decides where the old consumption isn't known. Cached plans go on; the next request tries again.
 type Carrying struct {

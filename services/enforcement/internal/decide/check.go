@@ -53,7 +53,8 @@ func refusal(p tier.Plan, r Request) string {
 
 // look asks for what is left in some scopes, by a plan that is still the published one.
 func look(p tier.Plan, scopes []limit.Scope) limit.StatusRequest {
-	return limit.StatusRequest{Shard: p.Shard(), Scopes: scopes, Fences: fences(p)}
+	home, sp := spreadOf(p, uuid.Nil)
+	return limit.StatusRequest{Shard: home, Spread: sp, Scopes: scopes, Fences: fences(p)}
 }
 
 // ask turns a request into the limiter's question.
@@ -63,7 +64,8 @@ func ask(r Request, p tier.Plan, lease time.Duration) (limit.CheckRequest, error
 	if r.Split {
 		drawn = limit.Usage(r.InputTokens, 0)
 	}
-	return limit.CheckRequest{Shard: p.Shard(), Subject: r.Subject, RequestID: r.RequestID, Scopes: Scopes(p, r.Model),
+	home, sp := spreadOf(p, r.RequestID)
+	return limit.CheckRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID, Scopes: Scopes(p, r.Model),
 		Cost: r.cost(), Drawn: drawn, Lease: lease, DryRun: r.DryRun, Fences: fences(p), Meta: meta, Away: limit.Away(p.Base().RedisAway)}, err
 }
 

@@ -45,7 +45,8 @@ func (e *Engine) Consume(ctx context.Context, r Draw) (Drawn, error) {
 		if p.Suspended() {
 			tokens = 0 // nothing more is sold; the slot stays until the stream is recorded
 		}
-		c, err = e.limiter.Consume(ctx, limit.ConsumeRequest{Shard: p.Shard(), Subject: r.Subject, RequestID: r.RequestID,
+		home, sp := spreadOf(p, r.RequestID)
+		c, err = e.limiter.Consume(ctx, limit.ConsumeRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID,
 			Scopes: allScopes(p), Tokens: tokens, Lease: e.o.Lease, Fences: fences(p)}) // those that the check reserved in pay
 		return err
 	})

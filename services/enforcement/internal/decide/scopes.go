@@ -3,6 +3,8 @@ package decide
 import (
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
@@ -46,7 +48,7 @@ func subjects(p tier.Plan) []limit.Scope {
 		if q.Subject.Kind == subject.APIKey {
 			kind = limit.ScopeKey
 		}
-		scopes = append(scopes, limit.Scope{Kind: kind, Name: q.Subject.String(), Slots: q.ConcurrentLimit,
+		scopes = append(scopes, limit.Scope{Kind: kind, Name: q.Subject.String(), Slots: q.ConcurrentLimit, Split: p.OrgID == "",
 			Limits: limits(q.RPMLimit, q.TPMLimit, q.TPDLimit, q.Limits)})
 	}
 	return scopes
@@ -58,7 +60,7 @@ func groups(p tier.Plan, chosen func(tier.ModelLimits) bool) []limit.Scope {
 	for _, q := range p.Quotas {
 		for _, g := range q.ModelLimits {
 			if chosen(g) {
-				scopes = append(scopes, limit.Scope{Kind: limit.ScopeModel, Name: groupName(q.Subject, g.Group), Slots: g.ConcurrentLimit,
+				scopes = append(scopes, limit.Scope{Kind: limit.ScopeModel, Name: groupName(q.Subject, g.Group), Slots: g.ConcurrentLimit, Split: p.OrgID == "",
 					Limits: limits(g.RPMLimit, g.TPMLimit, g.TPDLimit, g.Limits)})
 			}
 		}
@@ -73,7 +75,7 @@ func pool(p tier.Plan) []limit.Scope {
 	if p.OrgID == "" {
 		return nil
 	}
-	return []limit.Scope{{Kind: limit.ScopeOrg, Name: tier.OrgName(p.OrgID), Slots: p.Pool.ConcurrentLimit,
+	return []limit.Scope{{Kind: limit.ScopeOrg, Name: tier.OrgName(p.OrgID), Slots: p.Pool.ConcurrentLimit, Split: true,
 		Limits: limits(p.Pool.RPMLimit, p.Pool.TPMLimit, p.Pool.TPDLimit, p.Pool.Limits)}}
 }
 
@@ -94,6 +96,19 @@ func limits(rpm, tpm, tpd int64, further []tier.Limit) []limit.Limit {
 		out = append(out, limit.Limit{Counted: counted[l.Counts], Capacity: l.Capacity, Window: l.Span()})
 	}
 	return out
+}
+
+// spreadOf tells over which shards the payer lies, and in which of them a request is decided. Of an org that is spread only the pool is split:
+// a user and its keys have one home in it. A user without an org is split itself, so each of its requests has a home of its own.
+func spreadOf(p tier.Plan, requestID uuid.UUID) (home int, sp limit.Spread) {
+	if p.Shards() < 2 {
+		return p.Shard(), limit.Spread{}
+	}
+	sp = limit.Spread{First: p.Shard(), Shards: p.Shards()}
+	if p.OrgID == "" {
+		return sp.Home(requestID.String()), sp
+	}
+	return sp.Home(p.Base().Subject.String()), sp
 }
 
 // fences names every version that a decision by the plan depends on.
