@@ -187,6 +187,9 @@ func (l *loans) giveBack(ctx context.Context) {
 		if l.slot && shard == l.holder {
 			drop = l.until
 		}
+		if drop.IsZero() && !slices.ContainsFunc(t.Amounts, func(a []int64) bool { return slices.ContainsFunc(a, func(n int64) bool { return n != 0 }) }) {
+			continue // it gave nothing
+		}
 		if back, err := l.transfer(ctx, shard, t.Amounts, -1, drop, time.Time{}, false); err == nil {
 			l.owed[shard] = back
 		}

@@ -33,14 +33,7 @@ func (s Spread) Home(key string) int {
 // shares gives the scopes as they are in one shard: what is Split has a share of its capacities and slots. They add up to the whole, if that is
 // not less than the number of shards; a share is at least 1.
 func (s Spread) shares(scopes []Scope, shard int) []Scope {
-	n, i := int64(s.Shards), int64(s.index(shard))
-	share := func(whole int64) int64 {
-		part := whole / n
-		if i < whole%n {
-			part++
-		}
-		return max(1, part)
-	}
+	share := func(whole int64) int64 { return max(1, Part(whole, s.index(shard), s.Shards)) }
 	out := make([]Scope, len(scopes))
 	for k, sc := range scopes {
 		if sc.Split {

@@ -30,6 +30,10 @@ var (
 	consumeLua string
 	//go:embed transfer.lua
 	transferLua string
+	//go:embed take.lua
+	takeLua string
+	//go:embed put.lua
+	putLua string
 	//go:embed due.lua
 	dueLua string
 	//go:embed emitted.lua
@@ -40,6 +44,8 @@ var (
 	settleScript   = redis.NewScript(source(preludeLua, bucketLua, settleLua))
 	consumeScript  = redis.NewScript(source(preludeLua, bucketLua, consumeLua))
 	transferScript = redis.NewScript(source(preludeLua, bucketLua, transferLua))
+	takeScript     = redis.NewScript(source(preludeLua, takeLua))
+	putScript      = redis.NewScript(source(preludeLua, putLua))
 	dueScript      = redis.NewScript(source(preludeLua, dueLua))
 	emittedScript  = redis.NewScript(source(preludeLua, emittedLua))
 )
@@ -80,7 +86,7 @@ func New(rdb redis.UniversalClient, o Options) *Limiter {
 
 // Load puts the scripts into Redis's cache, so that the first decision needn't.
 func (l *Limiter) Load(ctx context.Context) error {
-	for _, s := range []*redis.Script{checkScript, settleScript, consumeScript, transferScript, dueScript, emittedScript} {
+	for _, s := range []*redis.Script{checkScript, settleScript, consumeScript, transferScript, takeScript, putScript, dueScript, emittedScript} {
 		if err := s.Load(ctx, l.rdb).Err(); err != nil {
 			return fmt.Errorf("load the limiter's scripts: %w", err)
 		}
