@@ -73,17 +73,16 @@ func Run(ctx context.Context, cfg Config) error {
 	stack.Defer("kafka", events.Close)
 	stack.Defer("rejections", events.Flush)
 
-	// No Carrier yet: what a payer has consumed stays in the shards that it leaves.
-	cache := quotacache.New(decide.Carrying{Plans: quotas}, quotacache.Options{Registry: reg})
+	limiter := redisbucket.New(rdb, redisbucket.Options{Tombstone: cfg.Tombstone})
+	if err := limiter.Load(ctx); err != nil {
+		log.WarnContext(ctx, "redis is not there yet; its scripts are loaded at their first use", "err", err)
+	}
+	cache := quotacache.New(decide.Carrying{Plans: quotas, Carrier: limiter}, quotacache.Options{Registry: reg})
 	stack.Defer("quota cache", func(context.Context) error { cache.Close(); return nil })
 	stack.Go("quota changes", func(ctx context.Context) error {
 		return redisfence.Subscribe(ctx, rdb, cache.Drop, cache.DropAll)
 	})
 
-	limiter := redisbucket.New(rdb, redisbucket.Options{Tombstone: cfg.Tombstone})
-	if err := limiter.Load(ctx); err != nil {
-		log.WarnContext(ctx, "redis is not there yet; its scripts are loaded at their first use", "err", err)
-	}
 	spread := limit.Spreader{Lender: limiter}
 	engine := decide.New(cache, spread, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
 		Region: cfg.Region, Instance: cfg.Instance, Log: log})

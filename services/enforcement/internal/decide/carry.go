@@ -9,20 +9,6 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 )
 
-// CarryRequest has what was consumed and is open in some scopes taken from the shards From to the shards To. Fence names the change by which
-// the payer moved.
-type CarryRequest struct {
-	From, To []int
-	Fence    limit.Fence
-	Scopes   []string
-}
-
-// Carrier moves consumption. Each scope is carried once for a fence's name and version, and a repeat changes nothing: every instance asks for
-// every move whenever it loads a plan, and a user and its keys ask, by the same fence, for different scopes.
-type Carrier interface {
-	Carry(ctx context.Context, r CarryRequest) error
-}
-
 // Plans reads a plan from where it was sold.
 type Plans interface {
 	Plan(ctx context.Context, s subject.Subject) (tier.Plan, error)
@@ -45,13 +31,13 @@ type Plans interface {
 // An error fails the load: nobody decides where the old consumption isn't known. Cached plans go on; the next request tries again.
 type Carrying struct {
 	Plans
-	Carrier Carrier // nil: nothing is carried
+	Carrier limit.Carrier
 }
 
 // Plan reads a subject's plan and makes its moves.
 func (c Carrying) Plan(ctx context.Context, s subject.Subject) (tier.Plan, error) {
 	p, err := c.Plans.Plan(ctx, s)
-	if err != nil || c.Carrier == nil {
+	if err != nil {
 		return p, err
 	}
 	for _, part := range []struct {
@@ -59,7 +45,7 @@ func (c Carrying) Plan(ctx context.Context, s subject.Subject) (tier.Plan, error
 		scopes []limit.Scope
 	}{{p.Moves, append(subjects(p), groups(p, func(tier.ModelLimits) bool { return true })...)}, {p.PoolMoves, pool(p)}} {
 		for _, m := range part.moves {
-			r := CarryRequest{From: m.From, To: m.To, Fence: limit.Fence{Name: m.Name, Version: m.Version}}
+			r := limit.CarryRequest{From: m.From, To: m.To, Fence: limit.Fence{Name: m.Name, Version: m.Version}}
 			for _, sc := range part.scopes {
 				r.Scopes = append(r.Scopes, sc.Name)
 			}

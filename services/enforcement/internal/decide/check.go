@@ -51,12 +51,6 @@ func refusal(p tier.Plan, r Request) string {
 	return ""
 }
 
-// look asks for what is left in some scopes, by a plan that is still the published one.
-func look(p tier.Plan, scopes []limit.Scope) limit.StatusRequest {
-	home, sp := spreadOf(p, uuid.Nil)
-	return limit.StatusRequest{Shard: home, Spread: sp, Scopes: scopes, Fences: fences(p)}
-}
-
 // ask turns a request into the limiter's question.
 func ask(r Request, p tier.Plan, lease time.Duration) (limit.CheckRequest, error) {
 	meta, err := checkMetaOf(r, p)

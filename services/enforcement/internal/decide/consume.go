@@ -46,7 +46,7 @@ func (e *Engine) Consume(ctx context.Context, r Draw) (Drawn, error) {
 			tokens = 0 // nothing more is sold; the slot stays until the stream is recorded
 		}
 		home, sp := spreadOf(p, r.RequestID)
-		c, err = e.limiter.Consume(ctx, limit.ConsumeRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID,
+		c, err = e.consumeWhereItLies(ctx, p, limit.ConsumeRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID,
 			Scopes: allScopes(p), Tokens: tokens, Lease: e.o.Lease, Fences: fences(p)}) // those that the check reserved in pay
 		return err
 	})

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
@@ -85,7 +87,7 @@ func (e *Engine) Check(ctx context.Context, r Request) (Answer, error) {
 	p, err := e.fresh(ctx, r.Subject, func(p tier.Plan) error {
 		if reason := refusal(p, r); reason != "" {
 			// The limiter still tells what is left, and whether the plan that refuses is the published one.
-			s, err := e.limiter.Status(ctx, look(p, Scopes(p, r.Model)))
+			s, err := e.look(ctx, p, Scopes(p, r.Model))
 			a, at = refusedBy(reason, r, p, s), s.At
 			return err
 		}
@@ -120,6 +122,26 @@ func (e *Engine) fresh(ctx context.Context, s subject.Subject, question func(tie
 		p, err = e.quotas.Reload(ctx, s, p)
 	}
 	return p, fmt.Errorf("%w: quota: %w", ErrUnavailable, err)
+}
+
+// look tells what is left in some scopes, by a plan that is still the published one. In an org that is spread, what is a member's own lies in
+// its home, and what an earlier home may still hold of it must not count; the pool is summed over all shards.
+func (e *Engine) look(ctx context.Context, p tier.Plan, scopes []limit.Scope) (limit.Status, error) {
+	home, sp := spreadOf(p, uuid.Nil)
+	r := limit.StatusRequest{Shard: home, Spread: sp, Scopes: scopes, Fences: fences(p)}
+	if sp.Shards < 2 || p.OrgID == "" {
+		return e.limiter.Status(ctx, r)
+	}
+	own := len(scopes) - 1
+	r.Spread, r.Scopes = limit.Spread{}, scopes[:own]
+	s, err := e.limiter.Status(ctx, r)
+	if err != nil {
+		return s, err
+	}
+	r.Spread, r.Scopes = sp, scopes[own:]
+	shared, err := e.limiter.Status(ctx, r)
+	s.Scopes, s.Degraded = append(s.Scopes, shared.Scopes...), s.Degraded || shared.Degraded
+	return s, err
 }
 
 // rejection is the event of a refusal, which happened at the limiter's time at.
@@ -157,7 +179,7 @@ func (e *Engine) Status(ctx context.Context, s subject.Subject) (Status, error) 
 	defer cancel()
 	var now limit.Status
 	p, err := e.fresh(ctx, s, func(p tier.Plan) (err error) {
-		now, err = e.limiter.Status(ctx, look(p, plainScopes(p)))
+		now, err = e.look(ctx, p, plainScopes(p))
 		return err
 	})
 	if err != nil {

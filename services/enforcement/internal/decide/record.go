@@ -77,8 +77,8 @@ func (e *Engine) settle(ctx context.Context, u Used) (int, limit.Settlement, err
 	if err != nil {
 		return 0, limit.Settlement{}, err
 	}
-	shard, sp := spreadOf(p, u.RequestID)
-	s, err := e.limiter.Settle(ctx, limit.SettleRequest{Shard: shard, Spread: sp, Subject: u.Subject, RequestID: u.RequestID,
+	home, sp := spreadOf(p, u.RequestID)
+	shard, s, err := e.settleWhereItLies(ctx, p, limit.SettleRequest{Shard: home, Spread: sp, Subject: u.Subject, RequestID: u.RequestID,
 		Scopes: endScopes(p, u.Model), Actual: limit.Usage(u.Input, u.Output), Meta: string(meta)})
 	if err != nil {
 		return shard, s, fmt.Errorf("%w: limiter: %w", ErrUnavailable, err)

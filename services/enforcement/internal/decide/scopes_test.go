@@ -61,13 +61,13 @@ func TestScopesAreKeyUserGroupsOfTheModelAndOrg(t *testing.T) {
 // carried is a store of plans and a limiter that remembers what it was asked to carry.
 type carried struct {
 	plan  tier.Plan
-	calls []CarryRequest
+	calls []limit.CarryRequest
 	err   error
 }
 
 func (c *carried) Plan(context.Context, subject.Subject) (tier.Plan, error) { return c.plan, nil }
 
-func (c *carried) Carry(_ context.Context, r CarryRequest) error {
+func (c *carried) Carry(_ context.Context, r limit.CarryRequest) error {
 	c.calls = append(c.calls, r)
 	return c.err
 }
@@ -78,7 +78,7 @@ func TestConsumptionIsCarriedBeforeAnybodyDecidesByThePlan(t *testing.T) {
 	c.plan.PoolMoves = c.plan.Moves[1:]
 	p, err := Carrying{c, c}.Plan(t.Context(), key)
 	own := []string{"api_key:k1", "user:u1", "api_key:k1/model:mine", "user:u1/model:big", "user:u1/model:other"}
-	want := []CarryRequest{
+	want := []limit.CarryRequest{
 		{From: []int{1}, To: []int{2}, Fence: limit.Fence{Name: "user:u1", Version: 3}, Scopes: own},
 		{From: []int{2}, To: []int{2, 3}, Fence: limit.Fence{Name: "org:acme", Version: 4}, Scopes: own},
 		{From: []int{2}, To: []int{2, 3}, Fence: limit.Fence{Name: "org:acme", Version: 4}, Scopes: []string{"org:acme"}},
