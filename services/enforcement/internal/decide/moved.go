@@ -41,8 +41,8 @@ func earlier(p tier.Plan, requestID uuid.UUID) []place {
 	return out
 }
 
-// transferer moves room between shards; the limiters on a store can.
-type transferer interface {
+// shardMover moves room between shards; the limiters on a store can.
+type shardMover interface {
 	Transfer(ctx context.Context, r limit.TransferRequest) (limit.Transferred, error)
 }
 
@@ -76,7 +76,7 @@ func (e *Engine) settleWhereItLies(ctx context.Context, p tier.Plan, r limit.Set
 // follow settles the difference where the reservation's amounts have been carried to. If it fails the difference is lost; a repeat finds
 // the request settled.
 func (e *Engine) follow(ctx context.Context, r limit.SettleRequest, s limit.Settlement) error {
-	t, ok := e.limiter.(transferer)
+	t, ok := e.limiter.(shardMover)
 	if !ok {
 		return nil
 	}
