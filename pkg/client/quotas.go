@@ -61,16 +61,18 @@ func (q *Quotas) PutQuota(ctx context.Context, userID string, c QuotaChange) (Qu
 
 // TierChange replaces the defaults of a tier.
 type TierChange struct {
-	RPMLimit        int64          `json:"rpm_limit"`
-	TPMLimit        int64          `json:"tpm_limit"`
-	TPDLimit        int64          `json:"tpd_limit"`
-	ConcurrentLimit int64          `json:"concurrent_limit"`
-	Priority        int64          `json:"priority"`
-	AllowedModels   []string       `json:"allowed_models"`
-	MaxContext      int64          `json:"max_context"`
-	RedisAway       tier.RedisAway `json:"redis_away"`
-	Reason          string         `json:"reason,omitempty"`
-	IfVersion       *int64         `json:"-"`
+	RPMLimit        int64              `json:"rpm_limit"`
+	TPMLimit        int64              `json:"tpm_limit"`
+	TPDLimit        int64              `json:"tpd_limit"`
+	ConcurrentLimit int64              `json:"concurrent_limit"`
+	Priority        int64              `json:"priority"`
+	AllowedModels   []string           `json:"allowed_models"`
+	MaxContext      int64              `json:"max_context"`
+	RedisAway       tier.RedisAway     `json:"redis_away"`
+	Limits          []tier.Limit       `json:"limits,omitempty"`
+	ModelLimits     []tier.ModelLimits `json:"model_limits,omitempty"`
+	Reason          string             `json:"reason,omitempty"`
+	IfVersion       *int64             `json:"-"`
 }
 
 // Tiers reads the catalogue, the lowest priority first.

@@ -68,11 +68,13 @@ func (e *VersionMismatch) Error() string {
 // Is makes errors.Is(err, ErrVersionMismatch) true.
 func (e *VersionMismatch) Is(target error) bool { return target == ErrVersionMismatch }
 
+var idField = map[subject.Kind]string{subject.User: "user_id", subject.APIKey: "api_key_id"}
+
 // Validate returns one *tier.FieldError per invalid field, joined; nil if all are good. Whether the tier exists, the transaction tells.
 func (c Change) Validate() error {
 	errs := []error{c.Own.Validate(), checkNote("reason", c.Reason, 0, MaxReason), checkNote("actor", c.Actor, 1, MaxActor)}
 	if err := subject.ValidateID(c.Subject.ID); err != nil {
-		errs = append(errs, &tier.FieldError{Field: "user_id", Err: err})
+		errs = append(errs, &tier.FieldError{Field: idField[c.Subject.Kind], Err: err})
 	}
 	if c.OrgID != nil && *c.OrgID != "" {
 		if err := subject.ValidateID(*c.OrgID); err != nil {

@@ -1,10 +1,13 @@
-// Package pgquota keeps what was sold in Postgres: the tier catalogue and each subject's quota. It is the CONTROL side of a DECISION:
-// enforcement reads quotas through it, the quota API changes them.
+// Package pgquota keeps what was sold in Postgres: the tier catalogue, each subject's quota, API keys and org pools. It is the CONTROL side of
+// a DECISION: enforcement reads plans through it (all that decides over one subject, in one statement), the quota API changes them.
 //
 // A change is one transaction: an event is appended (quota_events, tier_events: the truth, append-only in the database), the projection
-// (quotas, tiers) becomes the event's After, and the outbox gets a row for Redis and Kafka. Changes of one subject or tier come one after
+// (quotas, org_quotas, tiers) becomes the event's After, and the outbox gets a row for Redis and Kafka. Changes of one subject or tier come one after
 // the other, under a lock of its name, so versions have no gaps and outbox ids of one name grow with its versions. Fold derives the
 // projection from the events alone.
+//
+// A key's row in api_keys has what no event may tell: the hash and the visible beginning of its secret. Where a change must be known in Redis
+// depends on the owner and the org; place.go says how that is kept true while those change.
 //
 // What a change says: the limits of a Change are the whole set of the subject's own limits, an omitted one is the tier's again; tier, org
 // and suspended are kept where they are omitted. A change that changes nothing makes no event and no version.

@@ -11,9 +11,14 @@ import (
 
 // Events reads a subject's history, oldest first, from the version after the given one.
 func (s *Store) Events(ctx context.Context, sub subject.Subject, after int64, limit int) ([]Event, error) {
+	return s.EventsOf(ctx, sub.String(), after, limit)
+}
+
+// EventsOf is Events of a name: "user:u1", "api_key:k1" or "org:o1".
+func (s *Store) EventsOf(ctx context.Context, name string, after int64, limit int) ([]Event, error) {
 	var es []Event
 	err := s.read(ctx, func() error {
-		rows, err := s.pool.Query(ctx, sqlListEvents, sub.String(), after, limit)
+		rows, err := s.pool.Query(ctx, sqlListEvents, name, after, limit)
 		if err != nil {
 			return err
 		}
@@ -21,7 +26,7 @@ func (s *Store) Events(ctx context.Context, sub subject.Subject, after int64, li
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read events of %s: %w", sub, err)
+		return nil, fmt.Errorf("read events of %s: %w", name, err)
 	}
 	return es, nil
 }

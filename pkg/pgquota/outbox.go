@@ -44,8 +44,9 @@ type manyQuerier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-func fencesOf(ctx context.Context, q manyQuerier, name string) ([]Fence, error) {
-	rows, err := q.Query(ctx, sqlOutboxRedisByName, name)
+// fencesOf gives what Redis may not know of a name, and of the others that it depends on.
+func fencesOf(ctx context.Context, q manyQuerier, name string, others ...string) ([]Fence, error) {
+	rows, err := q.Query(ctx, sqlOutboxRedisByName, append([]string{name}, others...))
 	if err != nil {
 		return nil, err
 	}

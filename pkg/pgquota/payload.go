@@ -53,31 +53,46 @@ type QuotaChanged struct {
 	After         *View      `json:"after"`
 }
 
-// View is a quota as the API and the events show it: the limits in force, and in Overrides which of them are the subject's own. UserID
-// is empty for an API key.
+// View is a quota as the API and the events show it: the limits in force, and in Overrides which of them are the subject's own. UserID is
+// the user, or the owner of a key that a user owns; OrgID the user's org, the owner of a key that an org owns, or the org itself.
 type View struct {
-	UserID          string         `json:"user_id"`
-	OrgID           string         `json:"org_id"`
-	Tier            string         `json:"tier"`
-	RPMLimit        int64          `json:"rpm_limit"`
-	TPMLimit        int64          `json:"tpm_limit"`
-	TPDLimit        int64          `json:"tpd_limit"`
-	ConcurrentLimit int64          `json:"concurrent_limit"`
-	AllowedModels   []string       `json:"allowed_models"`
-	MaxContext      int64          `json:"max_context"`
-	Suspended       bool           `json:"suspended"`
-	Overrides       tier.Overrides `json:"overrides"`
-	Version         int64          `json:"version"`
-	UpdatedAt       usage.Time     `json:"updated_at"`
+	UserID          string             `json:"user_id"`
+	OrgID           string             `json:"org_id"`
+	Tier            string             `json:"tier"`
+	RPMLimit        int64              `json:"rpm_limit"`
+	TPMLimit        int64              `json:"tpm_limit"`
+	TPDLimit        int64              `json:"tpd_limit"`
+	ConcurrentLimit int64              `json:"concurrent_limit"`
+	AllowedModels   []string           `json:"allowed_models"`
+	MaxContext      int64              `json:"max_context"`
+	Limits          []tier.Limit       `json:"limits"`
+	ModelLimits     []tier.ModelLimits `json:"model_limits"`
+	Shards          int64              `json:"shards"`
+	Suspended       bool               `json:"suspended"`
+	Overrides       tier.Overrides     `json:"overrides"`
+	APIKey          *KeyView           `json:"api_key,omitempty"`   // only of a key
+	TimeZone        string             `json:"time_zone,omitempty"` // only of an org
+	Version         int64              `json:"version"`
+	UpdatedAt       usage.Time         `json:"updated_at"`
+}
+
+// KeyView is what events say of a key beside its quota.
+type KeyView struct {
+	Name      string `json:"name"`
+	Rotations int64  `json:"rotations"`
+	Revoked   bool   `json:"revoked"`
 }
 
 // View gives the entry's JSON shape.
 func (e Entry) View() View {
 	v := View{OrgID: e.OrgID, Tier: e.Tier, RPMLimit: e.RPMLimit, TPMLimit: e.TPMLimit, TPDLimit: e.TPDLimit,
-		ConcurrentLimit: e.ConcurrentLimit, AllowedModels: e.AllowedModels, MaxContext: e.MaxContext, Suspended: e.Suspended,
-		Overrides: e.Own, Version: e.Version, UpdatedAt: usage.At(e.UpdatedAt)}
+		ConcurrentLimit: e.ConcurrentLimit, AllowedModels: e.AllowedModels, MaxContext: e.MaxContext, Limits: e.Limits, ModelLimits: e.ModelLimits,
+		Shards: e.Shards, Suspended: e.Suspended, Overrides: e.Own, Version: e.Version, UpdatedAt: usage.At(e.UpdatedAt)}
 	if e.Subject.Kind == subject.User {
 		v.UserID = e.Subject.ID
+	}
+	if e.Key != nil {
+		v.UserID, v.APIKey = e.Key.UserID, &KeyView{Name: e.Key.Name, Rotations: e.Key.Rotations, Revoked: e.Key.RevokedAt != nil}
 	}
 	return v
 }
@@ -97,36 +112,33 @@ type TierChanged struct {
 
 // TierView is a tier as the API and the events show it.
 type TierView struct {
-	Tier            string         `json:"tier"`
-	RPMLimit        int64          `json:"rpm_limit"`
-	TPMLimit        int64          `json:"tpm_limit"`
-	TPDLimit        int64          `json:"tpd_limit"`
-	ConcurrentLimit int64          `json:"concurrent_limit"`
-	Priority        int64          `json:"priority"`
-	AllowedModels   []string       `json:"allowed_models"`
-	MaxContext      int64          `json:"max_context"`
-	RedisAway       tier.RedisAway `json:"redis_away"`
-	Version         int64          `json:"version"`
-	UpdatedAt       usage.Time     `json:"updated_at"`
+	Tier            string             `json:"tier"`
+	RPMLimit        int64              `json:"rpm_limit"`
+	TPMLimit        int64              `json:"tpm_limit"`
+	TPDLimit        int64              `json:"tpd_limit"`
+	ConcurrentLimit int64              `json:"concurrent_limit"`
+	Priority        int64              `json:"priority"`
+	AllowedModels   []string           `json:"allowed_models"`
+	MaxContext      int64              `json:"max_context"`
+	RedisAway       tier.RedisAway     `json:"redis_away"`
+	Limits          []tier.Limit       `json:"limits"`
+	ModelLimits     []tier.ModelLimits `json:"model_limits"`
+	Version         int64              `json:"version"`
+	UpdatedAt       usage.Time         `json:"updated_at"`
 }
 
 // ViewTier gives a tier's JSON shape.
 func ViewTier(t tier.Tier) TierView {
 	return TierView{Tier: t.Name, RPMLimit: t.RPMLimit, TPMLimit: t.TPMLimit, TPDLimit: t.TPDLimit, ConcurrentLimit: t.ConcurrentLimit,
-		Priority: t.Priority, AllowedModels: t.AllowedModels, MaxContext: t.MaxContext, RedisAway: t.RedisAway, Version: t.Version,
+		Priority: t.Priority, AllowedModels: t.AllowedModels, MaxContext: t.MaxContext, RedisAway: t.RedisAway, Limits: t.Limits,
+		ModelLimits: t.ModelLimits, Version: t.Version,
 		UpdatedAt: usage.At(t.UpdatedAt)}
 }
 
-func quotaPayload(c Change, before *Entry, after Entry) (uuid.UUID, []byte, error) {
-	name := c.Subject.String()
-	ev := QuotaChanged{EventID: EventID(name, after.Version), SchemaVersion: SchemaVersion, Subject: name, Version: after.Version,
-		ChangedAt: usage.At(after.UpdatedAt), Actor: c.Actor, Reason: c.Reason}
-	if before != nil {
-		v := before.View()
-		ev.Before = &v
-	}
-	v := after.View()
-	ev.After = &v
+// payload is the event that Kafka gets.
+func (e eventWrite) payload() (uuid.UUID, []byte, error) {
+	ev := QuotaChanged{EventID: EventID(e.name, e.version), SchemaVersion: SchemaVersion, Subject: e.name, Version: e.version,
+		ChangedAt: usage.At(e.at), Actor: e.actor, Reason: e.reason, Before: e.was, After: e.is}
 	return marshal(ev.EventID, ev)
 }
 

@@ -6,6 +6,8 @@ import _ "embed"
 var (
 	//go:embed sql/begin_change.sql
 	sqlBeginChange string
+	//go:embed sql/insert_key.sql
+	sqlInsertKey string
 	//go:embed sql/insert_outbox.sql
 	sqlInsertOutbox string
 	//go:embed sql/insert_quota_event.sql
@@ -14,6 +16,8 @@ var (
 	sqlInsertTierEvent string
 	//go:embed sql/list_events.sql
 	sqlListEvents string
+	//go:embed sql/list_keys.sql
+	sqlListKeys string
 	//go:embed sql/list_quotas.sql
 	sqlListQuotas string
 	//go:embed sql/list_tiers.sql
@@ -24,6 +28,8 @@ var (
 	sqlMarkRedis string
 	//go:embed sql/now.sql
 	sqlNow string
+	//go:embed sql/org_shards.sql
+	sqlOrgShards string
 	//go:embed sql/outbox_backlog.sql
 	sqlOutboxBacklog string
 	//go:embed sql/outbox_kafka.sql
@@ -34,10 +40,24 @@ var (
 	sqlOutboxRedisByName string
 	//go:embed sql/prune_outbox.sql
 	sqlPruneOutbox string
+	//go:embed sql/revoke_key.sql
+	sqlRevokeKey string
+	//go:embed sql/rotate_key.sql
+	sqlRotateKey string
+	//go:embed sql/select_key_by_hash.sql
+	sqlSelectKeyByHash string
+	//go:embed sql/select_org.sql
+	sqlSelectOrg string
+	//go:embed sql/select_plan.sql
+	sqlSelectPlan string
 	//go:embed sql/select_quota.sql
 	sqlSelectQuota string
 	//go:embed sql/select_tier.sql
 	sqlSelectTier string
+	//go:embed sql/share_lock.sql
+	sqlShareLock string
+	//go:embed sql/upsert_org.sql
+	sqlUpsertOrg string
 	//go:embed sql/upsert_quota.sql
 	sqlUpsertQuota string
 	//go:embed sql/upsert_tier.sql

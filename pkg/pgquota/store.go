@@ -70,11 +70,12 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Entry is one subject's quota with what is its own: Own are the limits that don't come from the tier. CreatedAt is zero for a subject
-// without a quota of its own (version 0).
+// without a quota of its own (version 0). The quota of a key that a user owns has no tier: it only narrows its user's.
 type Entry struct {
 	tier.Quota
 	Own       tier.Overrides
 	CreatedAt time.Time
+	Key       *Key // of an API key that somebody has made, else nil
 }
 
 // DefaultTier is the tier of a subject that has no quota of its own.
@@ -203,5 +204,6 @@ func Unavailable(err error) bool {
 		}
 		return false
 	}
-	return err != nil && !errors.Is(err, pgx.ErrNoRows) && !errors.Is(err, ErrTierMissing) && !errors.Is(err, ErrVersionMismatch)
+	return err != nil && !errors.Is(err, pgx.ErrNoRows) && !errors.Is(err, ErrTierMissing) && !errors.Is(err, ErrVersionMismatch) &&
+		!errors.Is(err, ErrKeyMissing) && !errors.Is(err, ErrKeyRevoked)
 }

@@ -34,8 +34,8 @@ type Change struct {
 // TierName is the fence name of a tier.
 func TierName(tier string) string { return "tier:" + tier }
 
-// Key is the Redis key that holds the published version of name, in one shard. A subject's version is left in the shards of its
-// old and its new org; a tier's in all of them.
+// Key is the Redis key that holds the published version of name, in one shard. A version is left in every shard in which a decision that
+// depends on it can be made: a user's in those of its old and its new org, a key's and an org's in those of the payer, a tier's in all.
 func Key(shard int, name string) string {
 	return "tg:" + subject.Tag(shard) + ":v:" + name
 }

@@ -58,7 +58,18 @@ func Decode(body []byte, dst any) error {
 	if err != nil {
 		return malformed(err)
 	}
-	v := reflect.ValueOf(dst).Elem()
+	wrong, err := decode(raw, fields, "", reflect.ValueOf(dst).Elem())
+	if err != nil {
+		return malformed(err)
+	}
+	if len(wrong) > 0 {
+		return problem.Invalid(wrong...)
+	}
+	return nil
+}
+
+// decode fills the struct v with the members of an object. prefix names the object in faults: "limits[0]." say.
+func decode(raw map[string]json.RawMessage, fields []string, prefix string, v reflect.Value) ([]problem.FieldError, error) {
 	known := map[string]int{}
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
@@ -69,28 +80,76 @@ func Decode(body []byte, dst any) error {
 	var wrong []problem.FieldError
 	seen := map[string]bool{}
 	for _, name := range fields {
-		if len(wrong) == maxFaults {
+		if len(wrong) >= maxFaults {
 			break
+		}
+		bad := func(name, detail string) {
+			wrong = append(wrong, problem.FieldError{Field: prefix + name, Detail: detail})
 		}
 		i, ok := known[name]
 		switch {
 		case !ok:
-			wrong = append(wrong, problem.FieldError{Field: short(name), Detail: "is not a known field"})
+			bad(short(name), "is not a known field")
 		case seen[name]:
-			wrong = append(wrong, problem.FieldError{Field: name, Detail: "is given twice"})
+			bad(name, "is given twice")
 		case bytes.Equal(raw[name], []byte("null")):
-			wrong = append(wrong, problem.FieldError{Field: name, Detail: "must not be null; leave the field out instead"})
+			bad(name, "must not be null; leave the field out instead")
 		default:
-			if err := json.Unmarshal(raw[name], v.Field(i).Addr().Interface()); err != nil {
-				wrong = append(wrong, problem.FieldError{Field: name, Detail: typeError(err, v.Field(i).Type())})
+			more, err := value(raw[name], prefix+name, v.Field(i))
+			if err != nil {
+				return nil, err
 			}
+			wrong = append(wrong, more...)
 		}
 		seen[name] = true
 	}
-	if len(wrong) > 0 {
-		return problem.Invalid(wrong...)
+	return wrong, nil
+}
+
+// value fills one field. The objects of a list are decoded as strictly as the whole.
+func value(raw json.RawMessage, field string, v reflect.Value) ([]problem.FieldError, error) {
+	list := v.Type()
+	if list.Kind() == reflect.Pointer {
+		list = list.Elem()
 	}
-	return nil
+	if list.Kind() != reflect.Slice || list.Elem().Kind() != reflect.Struct {
+		if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil {
+			return []problem.FieldError{{Field: field, Detail: typeError(err, v.Type())}}, nil
+		}
+		return nil, nil
+	}
+	var items []json.RawMessage
+	if json.Unmarshal(raw, &items) != nil {
+		return []problem.FieldError{{Field: field, Detail: "must be a list of objects"}}, nil //nolint:nilerr // told as the field's fault
+	}
+	out := reflect.MakeSlice(list, len(items), len(items))
+	var wrong []problem.FieldError
+	for i, item := range items {
+		if len(wrong) >= maxFaults {
+			break
+		}
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if len(item) == 0 || item[0] != '{' {
+			wrong = append(wrong, problem.FieldError{Field: at, Detail: "must be an object"})
+			continue
+		}
+		members, names, err := object(item)
+		if err != nil {
+			return nil, err
+		}
+		more, err := decode(members, names, at+".", out.Index(i))
+		if err != nil {
+			return nil, err
+		}
+		wrong = append(wrong, more...)
+	}
+	if v.Kind() == reflect.Pointer {
+		p := reflect.New(list)
+		p.Elem().Set(out)
+		out = p
+	}
+	v.Set(out)
+	return wrong, nil
 }
 
 // object splits a JSON object into its members, keeping their order and repeats.

@@ -105,3 +105,36 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// What stands in a list is no less strict than what stands outside it.
+func TestObjectsInListsAreDecodedStrictly(t *testing.T) {
+	type inner struct {
+		N    int64 `json:"n"`
+		Deep []struct {
+			S string `json:"s"`
+		} `json:"deep"`
+	}
+	var dst struct {
+		List  []inner  `json:"list"`
+		Maybe *[]inner `json:"maybe"`
+	}
+	if err := Decode([]byte(`{"list":[{"n":1},{"deep":[{"s":"x"}]}],"maybe":[]}`), &dst); err != nil || len(dst.List) != 2 || dst.List[1].Deep[0].S != "x" || dst.Maybe == nil {
+		t.Errorf("%+v %v", dst, err)
+	}
+	for body, want := range map[string]string{
+		`{"list":[{"n":1},{"N":1}]}`: "list[1].N", `{"list":[{"n":1,"n":2}]}`: "list[0].n", `{"list":[null]}`: "list[0]", `{"list":[{"n":null}]}`: "list[0].n",
+		`{"list":[{"n":1.5}]}`: "list[0].n", `{"list":{}}`: "list", `{"maybe":[{"deep":[{"s":1}]}]}`: "maybe[0].deep[0].s", `{"maybe":[1]}`: "maybe[0]",
+		`{"list":[{"x":1},{"y":1}]}`: "list[0].x list[1].y",
+	} {
+		var p *problem.Problem
+		var got []string
+		if errors.As(Decode([]byte(body), &dst), &p) {
+			for _, e := range p.Errors {
+				got = append(got, e.Field)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: names %q, want %s", body, got, want)
+		}
+	}
+}

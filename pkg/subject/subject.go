@@ -88,5 +88,14 @@ func Shard(orgID string, s Subject) int {
 	return int(h.Sum32() % Shards)
 }
 
+// Spread is the shards over which a payer's keys are spread: n of them from its own on, wrapping around. n below 1 is 1.
+func Spread(base, n int) []int {
+	out := make([]int, max(n, 1))
+	for i := range out {
+		out[i] = (base + i) % Shards
+	}
+	return out
+}
+
 // Tag is the hash tag of a shard, braces included.
 func Tag(shard int) string { return "{" + strconv.Itoa(shard) + "}" }

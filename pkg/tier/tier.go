@@ -36,38 +36,43 @@ const (
 
 // Tier is a row of the catalogue: the defaults of everyone who is on it.
 type Tier struct {
-	Name            string    `json:"tier"`
-	RPMLimit        int64     `json:"rpm_limit"`
-	TPMLimit        int64     `json:"tpm_limit"`
-	TPDLimit        int64     `json:"tpd_limit"`
-	ConcurrentLimit int64     `json:"concurrent_limit"`
-	Priority        int64     `json:"priority"`       // 0 to 100; the higher, the later it is shed
-	AllowedModels   []string  `json:"allowed_models"` // empty: all
-	MaxContext      int64     `json:"max_context"`    // tokens of input and output together
-	RedisAway       RedisAway `json:"redis_away"`
-	Version         int64     `json:"version"`
-	UpdatedAt       time.Time `json:"updated_at"`
+	Name            string        `json:"tier"`
+	RPMLimit        int64         `json:"rpm_limit"`
+	TPMLimit        int64         `json:"tpm_limit"`
+	TPDLimit        int64         `json:"tpd_limit"`
+	ConcurrentLimit int64         `json:"concurrent_limit"`
+	Priority        int64         `json:"priority"`       // 0 to 100; the higher, the later it is shed
+	AllowedModels   []string      `json:"allowed_models"` // empty: all
+	MaxContext      int64         `json:"max_context"`    // tokens of input and output together
+	RedisAway       RedisAway     `json:"redis_away"`
+	Limits          []Limit       `json:"limits"`       // beside the named ones
+	ModelLimits     []ModelLimits `json:"model_limits"` // for groups of models
+	Version         int64         `json:"version"`
+	UpdatedAt       time.Time     `json:"updated_at"`
 }
 
 // Shipped are the tiers of a new installation. grok-2 and grok-2-mini are its small models.
 func Shipped() []Tier {
 	small := []string{"grok-2", "grok-2-mini"}
 	return []Tier{
-		{Name: Free, RPMLimit: 10, TPMLimit: 10_000, TPDLimit: 100_000, ConcurrentLimit: 1, Priority: 20, AllowedModels: small, MaxContext: 8_192, RedisAway: AwayLocal, Version: 1},
-		{Name: Plus, RPMLimit: 40, TPMLimit: 40_000, TPDLimit: 500_000, ConcurrentLimit: 3, Priority: 60, AllowedModels: []string{}, MaxContext: 32_768, RedisAway: AwayLocal, Version: 1},
-		{Name: API, RPMLimit: 600, TPMLimit: 300_000, TPDLimit: 20_000_000, ConcurrentLimit: 50, Priority: 80, AllowedModels: []string{}, MaxContext: 131_072, RedisAway: AwayLocal, Version: 1},
-		{Name: Enterprise, RPMLimit: 10_000, TPMLimit: 5_000_000, TPDLimit: 0, ConcurrentLimit: 500, Priority: 100, AllowedModels: []string{}, MaxContext: 1_048_576, RedisAway: AwayLocal, Version: 1},
+		{Name: Free, RPMLimit: 10, TPMLimit: 10_000, TPDLimit: 100_000, ConcurrentLimit: 1, Priority: 20, AllowedModels: small, MaxContext: 8_192, RedisAway: AwayLocal, Limits: []Limit{}, ModelLimits: []ModelLimits{}, Version: 1},
+		{Name: Plus, RPMLimit: 40, TPMLimit: 40_000, TPDLimit: 500_000, ConcurrentLimit: 3, Priority: 60, AllowedModels: []string{}, MaxContext: 32_768, RedisAway: AwayLocal, Limits: []Limit{}, ModelLimits: []ModelLimits{}, Version: 1},
+		{Name: API, RPMLimit: 600, TPMLimit: 300_000, TPDLimit: 20_000_000, ConcurrentLimit: 50, Priority: 80, AllowedModels: []string{}, MaxContext: 131_072, RedisAway: AwayLocal, Limits: []Limit{}, ModelLimits: []ModelLimits{}, Version: 1},
+		{Name: Enterprise, RPMLimit: 10_000, TPMLimit: 5_000_000, TPDLimit: 0, ConcurrentLimit: 500, Priority: 100, AllowedModels: []string{}, MaxContext: 1_048_576, RedisAway: AwayLocal, Limits: []Limit{}, ModelLimits: []ModelLimits{}, Version: 1},
 	}
 }
 
-// Overrides are a subject's own limits. nil: the tier's.
+// Overrides are a subject's own limits. nil: the tier's. Shards has no tier's: nil is 1.
 type Overrides struct {
-	RPMLimit        *int64    `json:"rpm_limit,omitempty"`
-	TPMLimit        *int64    `json:"tpm_limit,omitempty"`
-	TPDLimit        *int64    `json:"tpd_limit,omitempty"`
-	ConcurrentLimit *int64    `json:"concurrent_limit,omitempty"`
-	AllowedModels   *[]string `json:"allowed_models,omitempty"`
-	MaxContext      *int64    `json:"max_context,omitempty"`
+	RPMLimit        *int64         `json:"rpm_limit,omitempty"`
+	TPMLimit        *int64         `json:"tpm_limit,omitempty"`
+	TPDLimit        *int64         `json:"tpd_limit,omitempty"`
+	ConcurrentLimit *int64         `json:"concurrent_limit,omitempty"`
+	AllowedModels   *[]string      `json:"allowed_models,omitempty"`
+	MaxContext      *int64         `json:"max_context,omitempty"`
+	Limits          *[]Limit       `json:"limits,omitempty"`
+	ModelLimits     *[]ModelLimits `json:"model_limits,omitempty"`
+	Shards          *int64         `json:"shards,omitempty"` // how many Redis hash slots a payer is spread over
 }
 
 // Quota is what one subject may use now: its tier with its own overrides applied. Version counts the subject's own changes (0: never
@@ -82,6 +87,9 @@ type Quota struct {
 	ConcurrentLimit int64           `json:"concurrent_limit"`
 	AllowedModels   []string        `json:"allowed_models"`
 	MaxContext      int64           `json:"max_context"`
+	Limits          []Limit         `json:"limits"`
+	ModelLimits     []ModelLimits   `json:"model_limits"`
+	Shards          int64           `json:"shards"` // counts where the subject is the payer: without an org
 	Suspended       bool            `json:"suspended"`
 	Priority        int64           `json:"-"`
 	RedisAway       RedisAway       `json:"-"`
@@ -102,11 +110,21 @@ func Effective(s subject.Subject, orgID string, t Tier, o Overrides, suspended b
 	if o.AllowedModels != nil {
 		models = *o.AllowedModels
 	}
+	limits, groups, shards := t.Limits, t.ModelLimits, int64(1)
+	if o.Limits != nil {
+		limits = *o.Limits
+	}
+	if o.ModelLimits != nil {
+		groups = *o.ModelLimits
+	}
+	if o.Shards != nil {
+		shards = *o.Shards
+	}
 	return Quota{
 		Subject: s, OrgID: orgID, Tier: t.Name,
 		RPMLimit: pick(o.RPMLimit, t.RPMLimit), TPMLimit: pick(o.TPMLimit, t.TPMLimit), TPDLimit: pick(o.TPDLimit, t.TPDLimit),
 		ConcurrentLimit: pick(o.ConcurrentLimit, t.ConcurrentLimit), AllowedModels: append([]string{}, models...),
-		MaxContext: pick(o.MaxContext, t.MaxContext), Suspended: suspended, Priority: t.Priority, RedisAway: t.RedisAway,
+		MaxContext: pick(o.MaxContext, t.MaxContext), Limits: cloneLimits(limits), ModelLimits: cloneGroups(groups), Shards: shards, Suspended: suspended, Priority: t.Priority, RedisAway: t.RedisAway,
 		Version: version, TierVersion: t.Version, UpdatedAt: updatedAt,
 	}
 }
@@ -139,6 +157,15 @@ func (o Overrides) Validate() error {
 	if o.AllowedModels != nil {
 		errs = append(errs, checkModels(*o.AllowedModels))
 	}
+	if o.Limits != nil {
+		errs = append(errs, checkLimits("limits", *o.Limits)...)
+	}
+	if o.ModelLimits != nil {
+		errs = append(errs, checkGroups(*o.ModelLimits)...)
+	}
+	if o.Shards != nil {
+		errs = append(errs, checkShards(*o.Shards))
+	}
 	return errors.Join(errs...)
 }
 
@@ -163,7 +190,8 @@ func (t Tier) Validate() error {
 		errs = append(errs, &FieldError{"redis_away", fmt.Errorf("must be local, open or closed, is %q", t.RedisAway)})
 	}
 	errs = append(errs, checkModels(t.AllowedModels))
-	return errors.Join(errs...)
+	errs = append(errs, checkLimits("limits", t.Limits)...)
+	return errors.Join(append(errs, checkGroups(t.ModelLimits)...)...)
 }
 
 func checkLimit(name string, v int64) error {
@@ -175,8 +203,8 @@ func checkLimit(name string, v int64) error {
 
 func checkModels(models []string) error {
 	var errs []error
-	if len(models) > 1000 {
-		errs = append(errs, &FieldError{"allowed_models", fmt.Errorf("must name at most 1000 models, names %d", len(models))})
+	if len(models) > MaxModels {
+		errs = append(errs, &FieldError{"allowed_models", fmt.Errorf("must name at most %d models, names %d", MaxModels, len(models))})
 		return errors.Join(errs...)
 	}
 	for i, m := range models {

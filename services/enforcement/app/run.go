@@ -32,8 +32,10 @@ import (
 var (
 	_ decide.Quotas     = (*quotacache.Cache)(nil)
 	_ decide.Events     = (*kafkausage.Emitter)(nil)
-	_ decide.Ends       = (*redisbucket.Limiter)(nil)
-	_ quotacache.Loader = (*pgquota.Store)(nil)
+	_ decide.Ends       = ends{}
+	_ limit.Lender      = (*redisbucket.Limiter)(nil)
+	_ quotacache.Loader = decide.Carrying{}
+	_ decide.Plans      = (*pgquota.Store)(nil)
 )
 
 // Run serves until ctx ends, then stops in order. It returns nil after an orderly stop.
@@ -71,20 +73,21 @@ func Run(ctx context.Context, cfg Config) error {
 	stack.Defer("kafka", events.Close)
 	stack.Defer("rejections", events.Flush)
 
-	cache := quotacache.New(quotas, quotacache.Options{Registry: reg})
+	limiter := redisbucket.New(rdb, redisbucket.Options{Tombstone: cfg.Tombstone})
+	if err := limiter.Load(ctx); err != nil {
+		log.WarnContext(ctx, "redis is not there yet; its scripts are loaded at their first use", "err", err)
+	}
+	cache := quotacache.New(decide.Carrying{Plans: quotas, Carrier: limiter}, quotacache.Options{Registry: reg})
 	stack.Defer("quota cache", func(context.Context) error { cache.Close(); return nil })
 	stack.Go("quota changes", func(ctx context.Context) error {
 		return redisfence.Subscribe(ctx, rdb, cache.Drop, cache.DropAll)
 	})
 
-	limiter := redisbucket.New(rdb, redisbucket.Options{Tombstone: cfg.Tombstone})
-	if err := limiter.Load(ctx); err != nil {
-		log.WarnContext(ctx, "redis is not there yet; its scripts are loaded at their first use", "err", err)
-	}
-	engine := decide.New(cache, limiter, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
+	spread := limit.Spreader{Lender: limiter}
+	engine := decide.New(cache, spread, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
 		Region: cfg.Region, Instance: cfg.Instance, Log: log})
 
-	stack.Go("ended reservations", func(ctx context.Context) error { return emitEnds(ctx, engine, limiter, log) })
+	stack.Go("ended reservations", func(ctx context.Context) error { return emitEnds(ctx, engine, ends{spread, limiter}, log) })
 
 	health := observe.NewHealth(
 		observe.Check{Name: "redis", Ask: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }},
@@ -106,6 +109,16 @@ func newAPI(cfg Config, engine *decide.Engine, health *observe.Health, reg *prom
 	return httpapi.New(httpapi.Options{Engine: engine, Health: health, Registry: reg, Log: log, Models: cfg.Models,
 		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, cfg.ServiceToken.Reveal())}})
 }
+
+// ends finds reservations that have ended: spread ones are settled in all their shards.
+type ends struct {
+	limit.Spreader
+	shards interface {
+		DueShards(ctx context.Context) ([]int, error)
+	}
+}
+
+func (e ends) DueShards(ctx context.Context) ([]int, error) { return e.shards.DueShards(ctx) }
 
 // emitEnds looks for reservations that have ended without an event until ctx ends. Failures pass: what is due is offered again.
 func emitEnds(ctx context.Context, engine *decide.Engine, ends decide.Ends, log *slog.Logger) error {

@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tollgate-dev/tollgate/pkg/limit"
-	"github.com/tollgate-dev/tollgate/pkg/redisfence"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 )
@@ -40,58 +39,28 @@ func (r Request) cost() limit.Amounts {
 }
 
 // refusal gives the reason that no counter is needed for, or "".
-func refusal(q tier.Quota, r Request) string {
-	switch {
-	case q.Suspended:
+func refusal(p tier.Plan, r Request) string {
+	switch most := p.MaxContext(); {
+	case p.Suspended():
 		return ReasonSuspended
-	case !q.Allows(r.Model):
+	case !p.Allows(r.Model):
 		return ReasonModelNotAllowed
-	case q.MaxContext > 0 && r.InputTokens+r.MaxOutput > q.MaxContext:
+	case most > 0 && r.InputTokens+r.MaxOutput > most:
 		return ReasonContextTooLong
 	}
 	return ""
 }
 
-// Scopes gives every scope that covers a subject's requests: its own, by its quota. An unlimited dimension has no limit.
-func Scopes(s subject.Subject, q tier.Quota) []limit.Scope {
-	own := limit.Scope{Kind: limit.ScopeUser, Name: s.String(), Slots: q.ConcurrentLimit}
-	if s.Kind == subject.APIKey {
-		own.Kind = limit.ScopeKey
-	}
-	for _, l := range []limit.Limit{
-		{Counted: limit.Requests, Capacity: q.RPMLimit, Window: time.Minute},
-		{Counted: limit.Tokens, Capacity: q.TPMLimit, Window: time.Minute},
-		{Counted: limit.Tokens, Capacity: q.TPDLimit, Window: 24 * time.Hour},
-	} {
-		if l.Capacity > 0 {
-			own.Limits = append(own.Limits, l)
-		}
-	}
-	return []limit.Scope{own}
-}
-
-// fences names every version that a decision by q depends on.
-func fences(s subject.Subject, q tier.Quota) []limit.Fence {
-	return []limit.Fence{
-		{Name: s.String(), Version: q.Version},
-		{Name: redisfence.TierName(q.Tier), Version: q.TierVersion},
-	}
-}
-
-// look asks for what is left, by a quota that is still the published one.
-func look(s subject.Subject, q tier.Quota) limit.StatusRequest {
-	return limit.StatusRequest{Shard: subject.Shard(q.OrgID, s), Scopes: Scopes(s, q), Fences: fences(s, q)}
-}
-
 // ask turns a request into the limiter's question.
-func ask(r Request, q tier.Quota, lease time.Duration) (limit.CheckRequest, error) {
-	meta, err := checkMetaOf(r, q)
+func ask(r Request, p tier.Plan, lease time.Duration) (limit.CheckRequest, error) {
+	meta, err := checkMetaOf(r, p)
 	drawn := limit.Amounts{limit.Requests: 1}
 	if r.Split {
 		drawn = limit.Usage(r.InputTokens, 0)
 	}
-	return limit.CheckRequest{Shard: subject.Shard(q.OrgID, r.Subject), Subject: r.Subject, RequestID: r.RequestID, Scopes: Scopes(r.Subject, q),
-		Cost: r.cost(), Drawn: drawn, Lease: lease, DryRun: r.DryRun, Fences: fences(r.Subject, q), Meta: meta}, err
+	home, sp := spreadOf(p, r.RequestID)
+	return limit.CheckRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID, Scopes: Scopes(p, r.Model),
+		Cost: r.cost(), Drawn: drawn, Lease: lease, DryRun: r.DryRun, Fences: fences(p), Meta: meta, Away: limit.Away(p.Base().RedisAway)}, err
 }
 
 // checkMeta is kept with the reservation: what the event of its end says about its beginning. Its names are short because Redis
@@ -99,17 +68,26 @@ func ask(r Request, q tier.Quota, lease time.Duration) (limit.CheckRequest, erro
 type checkMeta struct {
 	Tier           string `json:"t"`
 	OrgID          string `json:"o,omitempty"`
+	Owner          string `json:"u,omitempty"` // the user who owns the key
 	RequestedModel string `json:"q"`
 	Input          *int64 `json:"i,omitempty"` // counted input tokens; absent where all was estimated together
 }
 
-func checkMetaOf(r Request, q tier.Quota) (string, error) {
-	m := checkMeta{Tier: q.Tier, OrgID: q.OrgID, RequestedModel: r.Model}
+func checkMetaOf(r Request, p tier.Plan) (string, error) {
+	m := checkMeta{Tier: p.Base().Tier, OrgID: p.OrgID, Owner: ownerOf(p), RequestedModel: r.Model}
 	if r.Split {
 		m.Input = &r.InputTokens
 	}
 	b, err := json.Marshal(m)
 	return string(b), err
+}
+
+// ownerOf is the user who owns the subject, if it is a key; "" for a user, who is its own.
+func ownerOf(p tier.Plan) string {
+	if p.Subject.Kind == subject.User {
+		return ""
+	}
+	return p.UserID()
 }
 
 // Answer is what a check says. A refusal is an answer, too.
@@ -128,8 +106,9 @@ type Answer struct {
 }
 
 // decided is the answer that the limiter's decision gives.
-func decided(r Request, q tier.Quota, d limit.Decision) Answer {
-	a := Answer{Allowed: d.Allowed, RequestID: r.RequestID, Model: r.Model, Rooms: Rooms(d.Scopes), Tier: q.Tier, QuotaVersion: q.Version}
+func decided(r Request, p tier.Plan, d limit.Decision) Answer {
+	a := Answer{Allowed: d.Allowed, RequestID: r.RequestID, Model: r.Model, Rooms: Rooms(d.Scopes), Tier: p.Base().Tier, QuotaVersion: p.Own().Version,
+		Degraded: d.Degraded}
 	switch {
 	case !a.Allowed:
 		a.Reason, a.Scope, a.RetryAfter = d.Reason, d.Scope, d.RetryAfter
@@ -140,6 +119,7 @@ func decided(r Request, q tier.Quota, d limit.Decision) Answer {
 }
 
 // refusedBy is the answer to a request that needs no decision: no scope is to blame, and no wait helps.
-func refusedBy(reason string, r Request, q tier.Quota, s limit.Status) Answer {
-	return Answer{RequestID: r.RequestID, Model: r.Model, Reason: reason, Rooms: Rooms(s.Scopes), Tier: q.Tier, QuotaVersion: q.Version}
+func refusedBy(reason string, r Request, p tier.Plan, s limit.Status) Answer {
+	return Answer{RequestID: r.RequestID, Model: r.Model, Reason: reason, Rooms: Rooms(s.Scopes), Tier: p.Base().Tier, QuotaVersion: p.Own().Version,
+		Degraded: s.Degraded}
 }

@@ -3,6 +3,7 @@ package decide
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,26 +40,32 @@ func (e *Engine) Consume(ctx context.Context, r Draw) (Drawn, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.o.Budget)
 	defer cancel()
 	var c limit.Consumption
-	q, err := e.fresh(ctx, r.Subject, func(q tier.Quota) (err error) {
+	p, err := e.fresh(ctx, r.Subject, func(p tier.Plan) (err error) {
 		tokens := r.Tokens
-		if q.Suspended {
+		if p.Suspended() {
 			tokens = 0 // nothing more is sold; the slot stays until the stream is recorded
 		}
-		c, err = e.limiter.Consume(ctx, limit.ConsumeRequest{Shard: subject.Shard(q.OrgID, r.Subject), Subject: r.Subject, RequestID: r.RequestID,
-			Scopes: Scopes(r.Subject, q), Tokens: tokens, Lease: e.o.Lease, Fences: fences(r.Subject, q)})
+		home, sp := spreadOf(p, r.RequestID)
+		c, err = e.consumeWhereItLies(ctx, p, limit.ConsumeRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID,
+			Scopes: allScopes(p), Tokens: tokens, Lease: e.o.Lease, Fences: fences(p)}) // those that the check reserved in pay
 		return err
 	})
 	if err != nil {
 		return Drawn{}, fmt.Errorf("consume for %s of %s: %w", r.RequestID, r.Subject, err)
 	}
-	d := Drawn{Allowed: c.Allowed, Reason: c.Reason, RetryAfter: c.RetryAfter, Rooms: Rooms(c.Scopes), LeaseUntil: c.LeaseUntil}
+	d := Drawn{Allowed: c.Allowed, Reason: c.Reason, RetryAfter: c.RetryAfter, Rooms: Rooms(plain(c.Scopes)), LeaseUntil: c.LeaseUntil}
 	switch {
 	case c.Status == limit.ReservationEnded:
 		d.Reason = ReasonReservationEnded
 	case c.Status == limit.ReservationUnknown:
 		d.Reason = ReasonReservationUnknown
-	case q.Suspended:
+	case p.Suspended():
 		d.Allowed, d.Reason = false, ReasonSuspended
 	}
 	return d, nil
+}
+
+// plain leaves out the groups of models: which of them the stream's model is in, isn't known here.
+func plain(scopes []limit.ScopeState) []limit.ScopeState {
+	return slices.DeleteFunc(slices.Clone(scopes), func(s limit.ScopeState) bool { return s.Kind == limit.ScopeModel })
 }

@@ -26,17 +26,22 @@ var (
 	key  = subject.Subject{Kind: subject.APIKey, ID: "k1"}
 )
 
+func planOf(s subject.Subject, q tier.Quota) tier.Plan {
+	q.Subject = s
+	return tier.PlanOf(q, tier.Pool{})
+}
+
 func TestUnlimitedDimensionHasNoLimit(t *testing.T) {
-	q := tier.Quota{Tier: "plus", RPMLimit: 40, TPDLimit: 500_000, ConcurrentLimit: 3, Version: 7, TierVersion: 2}
+	p := planOf(user, tier.Quota{Tier: "plus", RPMLimit: 40, TPDLimit: 500_000, ConcurrentLimit: 3, Version: 7, TierVersion: 2})
 	want := []limit.Limit{{Counted: limit.Requests, Capacity: 40, Window: time.Minute}, {Counted: limit.Tokens, Capacity: 500_000, Window: 24 * time.Hour}}
-	got := Scopes(user, q)
+	got := Scopes(p, "m")
 	if len(got) != 1 || got[0].Kind != limit.ScopeUser || got[0].Name != "user:u1" || got[0].Slots != 3 || !reflect.DeepEqual(got[0].Limits, want) {
 		t.Errorf("%+v", got)
 	}
-	if got := Scopes(key, tier.Quota{}); got[0].Kind != limit.ScopeKey || got[0].Name != "api_key:k1" || len(got[0].Limits) != 0 || got[0].Slots != 0 {
+	if got := Scopes(planOf(key, tier.Quota{}), "m"); got[0].Kind != limit.ScopeKey || got[0].Name != "api_key:k1" || len(got[0].Limits) != 0 || got[0].Slots != 0 {
 		t.Errorf("%+v", got)
 	}
-	if got := fences(user, q); !reflect.DeepEqual(got, []limit.Fence{{Name: "user:u1", Version: 7}, {Name: redisfence.TierName("plus"), Version: 2}}) {
+	if got := fences(p); !reflect.DeepEqual(got, []limit.Fence{{Name: "user:u1", Version: 7}, {Name: redisfence.TierName("plus"), Version: 2}}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -75,11 +80,11 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (s slow) Get(ctx context.Context, _ subject.Subject) (tier.Quota, error) {
-	return tier.Quota{Tier: "plus"}, pause(ctx, s.quota)
+func (s slow) Get(ctx context.Context, u subject.Subject) (tier.Plan, error) {
+	return planOf(u, tier.Quota{Tier: "plus"}), pause(ctx, s.quota)
 }
 
-func (s slow) Reload(ctx context.Context, u subject.Subject, _ tier.Quota) (tier.Quota, error) {
+func (s slow) Reload(ctx context.Context, u subject.Subject, _ tier.Plan) (tier.Plan, error) {
 	return s.Get(ctx, u)
 }
 
@@ -121,13 +126,25 @@ func TestEventIsNeverInvented(t *testing.T) {
 	}
 }
 
+// Whoever ends a request of a key knows its user and org from the check, also if nobody settles it.
+func TestExpiredRequestOfAKeyNamesItsUserAndOrg(t *testing.T) {
+	meta, err := checkMetaOf(Request{Subject: key, Model: "m"}, keyPlan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := buildRecord(key, uuid.New(), limit.Settlement{Status: limit.Settled, CheckedAt: time.Now(), CheckMeta: meta, Meta: `{"a":1,"x":"expired","t":""}`})
+	if err != nil || rec.APIKeyID != "k1" || rec.UserID != "u1" || rec.OrgID != "acme" || rec.Tier != "plus" || rec.Validate() != nil {
+		t.Errorf("%+v, %v, %v", rec, err, rec.Validate())
+	}
+}
+
 // What is kept in Redis is read by other releases while a fleet is being replaced: a name must keep its meaning.
 func TestKeptNamesNeverChange(t *testing.T) {
 	in := int64(5)
 	for want, v := range map[string]any{
-		`{"t":"plus","o":"o1","q":"m","i":5}`: checkMeta{Tier: "plus", OrgID: "o1", RequestedModel: "m", Input: &in},
-		`{"a":1,"m":"m","i":2,"o":3,"c":4,"l":5,"x":"completed","s":true,"t":"plus","g":"o1","r":"eu","n":"i1"}`: settleMeta{AtMillis: 1, Model: "m", Input: 2, Output: 3,
-			Cached: 4, LatencyMS: 5, Outcome: usage.Completed, Short: true, Tier: "plus", OrgID: "o1", Region: "eu", Instance: "i1"},
+		`{"t":"plus","o":"o1","u":"u1","q":"m","i":5}`: checkMeta{Tier: "plus", OrgID: "o1", Owner: "u1", RequestedModel: "m", Input: &in},
+		`{"a":1,"m":"m","i":2,"o":3,"c":4,"l":5,"x":"completed","s":true,"t":"plus","g":"o1","u":"u1","r":"eu","n":"i1"}`: settleMeta{AtMillis: 1, Model: "m", Input: 2, Output: 3,
+			Cached: 4, LatencyMS: 5, Outcome: usage.Completed, Short: true, Tier: "plus", OrgID: "o1", Owner: "u1", Region: "eu", Instance: "i1"},
 	} {
 		if b, err := json.Marshal(v); err != nil || string(b) != want {
 			t.Errorf("%s, want %s", b, want)
@@ -142,7 +159,7 @@ func TestEveryReasonStandsInTheContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	reasons := []string{ReasonSuspended, ReasonModelNotAllowed, ReasonContextTooLong, limit.ReasonConcurrent, limit.ReasonRequestTooLarge}
-	for _, l := range Scopes(user, tier.Quota{RPMLimit: 1, TPMLimit: 1, TPDLimit: 1})[0].Limits {
+	for _, l := range Scopes(planOf(user, tier.Quota{RPMLimit: 1, TPMLimit: 1, TPDLimit: 1}), "m")[0].Limits {
 		reasons = append(reasons, l.Name())
 	}
 	for _, r := range reasons {

@@ -1,12 +1,15 @@
-// Package decide is the DECISION stage: it turns what was sold (a quota) and what is asked (a request) into one question to the
-// limiter, and the limiter's answer into what the caller sees. Ending a request is here too: the settlement becomes one usage EVENT.
+// Package decide is the DECISION stage: it turns what was sold (a plan: the key's quota, the user's, the org's pool) and what is asked (a
+// request) into one question to the limiter, and the limiter's answer into what the caller sees. Ending a request is here too: the settlement becomes one usage EVENT.
 //
 // The arithmetic is the limiter's (pkg/limit); the rules here are pure functions: Scopes, Rooms, refusal, buildRecord. Engine joins
 // them to three seams: Quotas, limit.Limiter, Events.
 //
+// A plan depends on several versions, each with a fence of its own: key, user, tier, org. Whichever was changed, the limiter refuses the
+// older plan, and the question is asked again by a newer one. Where the payer has moved, Carrying has its consumption follow.
+//
 // # When a dependency fails
 //
-//   - Postgres away: quotas that are cached are used until their time ends; a subject that isn't cached gets ErrUnavailable.
+//   - Postgres away: plans that are cached are used until their time ends; a subject that isn't cached gets ErrUnavailable.
 //   - Redis away or slower than the budget: ErrUnavailable. The reservation may have been made: the same request id may be checked
 //     again and is charged once. If nobody does, its slot returns when the lease ends.
 //   - Kafka away: Record answers ErrUnavailable after the settlement. The settlement keeps what the event says, so a repeat emits

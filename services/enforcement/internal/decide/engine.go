@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
@@ -19,9 +21,9 @@ var ErrUnavailable = errors.New("unavailable")
 
 // Quotas says what a subject may use.
 type Quotas interface {
-	Get(ctx context.Context, s subject.Subject) (tier.Quota, error)
-	// Reload gives a quota read after refuted was.
-	Reload(ctx context.Context, s subject.Subject, refuted tier.Quota) (tier.Quota, error)
+	Get(ctx context.Context, s subject.Subject) (tier.Plan, error)
+	// Reload gives a plan read after refuted was.
+	Reload(ctx context.Context, s subject.Subject, refuted tier.Plan) (tier.Plan, error)
 }
 
 // Events takes what the ledger is to know.
@@ -82,64 +84,85 @@ func (e *Engine) Check(ctx context.Context, r Request) (Answer, error) {
 	defer cancel()
 	var a Answer
 	var at time.Time
-	q, err := e.fresh(ctx, r.Subject, func(q tier.Quota) error {
-		if reason := refusal(q, r); reason != "" {
-			// The limiter still tells what is left, and whether the quota that refuses is the published one.
-			s, err := e.limiter.Status(ctx, look(r.Subject, q))
-			a, at = refusedBy(reason, r, q, s), s.At
+	p, err := e.fresh(ctx, r.Subject, func(p tier.Plan) error {
+		if reason := refusal(p, r); reason != "" {
+			// The limiter still tells what is left, and whether the plan that refuses is the published one.
+			s, err := e.look(ctx, p, Scopes(p, r.Model))
+			a, at = refusedBy(reason, r, p, s), s.At
 			return err
 		}
-		c, err := ask(r, q, e.o.Lease)
+		c, err := ask(r, p, e.o.Lease)
 		if err != nil {
 			return err
 		}
 		d, err := e.limiter.Check(ctx, c)
-		a, at = decided(r, q, d), d.At
+		a, at = decided(r, p, d), d.At
 		return err
 	})
 	if err != nil {
 		return Answer{}, fmt.Errorf("check %s: %w", r.Subject, err)
 	}
 	if !a.Allowed && !r.DryRun {
-		e.events.Rejection(e.rejection(r, q, a, at))
+		e.events.Rejection(e.rejection(r, p, a, at))
 	}
 	return a, nil
 }
 
-// fresh has the limiter asked by the subject's quota, and again by a newer one for as long as the limiter knows of a newer one.
-func (e *Engine) fresh(ctx context.Context, s subject.Subject, question func(tier.Quota) error) (tier.Quota, error) {
-	q, err := e.quotas.Get(ctx, s)
+// fresh has the limiter asked by the subject's plan, and again by a newer one for as long as the limiter knows of a newer one.
+func (e *Engine) fresh(ctx context.Context, s subject.Subject, question func(tier.Plan) error) (tier.Plan, error) {
+	p, err := e.quotas.Get(ctx, s)
 	for try := 1; err == nil; try++ {
 		var stale *limit.StaleError
-		switch asked := question(q); {
+		switch asked := question(p); {
 		case asked == nil:
-			return q, nil
+			return p, nil
 		case !errors.As(asked, &stale) || try == maxStale:
-			return q, fmt.Errorf("%w: limiter: %w", ErrUnavailable, asked)
+			return p, fmt.Errorf("%w: limiter: %w", ErrUnavailable, asked)
 		}
-		q, err = e.quotas.Reload(ctx, s, q)
+		p, err = e.quotas.Reload(ctx, s, p)
 	}
-	return q, fmt.Errorf("%w: quota: %w", ErrUnavailable, err)
+	return p, fmt.Errorf("%w: quota: %w", ErrUnavailable, err)
+}
+
+// look tells what is left in some scopes, by a plan that is still the published one. In an org that is spread, what is a member's own lies in
+// its home, and what an earlier home may still hold of it must not count; the pool is summed over all shards.
+func (e *Engine) look(ctx context.Context, p tier.Plan, scopes []limit.Scope) (limit.Status, error) {
+	home, sp := spreadOf(p, uuid.Nil)
+	r := limit.StatusRequest{Shard: home, Spread: sp, Scopes: scopes, Fences: fences(p)}
+	if sp.Shards < 2 || p.OrgID == "" {
+		return e.limiter.Status(ctx, r)
+	}
+	own := len(scopes) - 1
+	r.Spread, r.Scopes = limit.Spread{}, scopes[:own]
+	s, err := e.limiter.Status(ctx, r)
+	if err != nil {
+		return s, err
+	}
+	r.Spread, r.Scopes = sp, scopes[own:]
+	shared, err := e.limiter.Status(ctx, r)
+	s.Scopes, s.Degraded = append(s.Scopes, shared.Scopes...), s.Degraded || shared.Degraded
+	return s, err
 }
 
 // rejection is the event of a refusal, which happened at the limiter's time at.
-func (e *Engine) rejection(r Request, q tier.Quota, a Answer, at time.Time) usage.Record {
+func (e *Engine) rejection(r Request, p tier.Plan, a Answer, at time.Time) usage.Record {
 	rec := usage.Record{EventID: usage.EventID(r.Subject, r.RequestID, usage.KindRejection), SchemaVersion: usage.SchemaVersion,
-		OrgID: q.OrgID, Tier: q.Tier, RequestID: r.RequestID, RequestedModel: r.Model, Model: a.Model, Timestamp: usage.At(at),
+		OrgID: p.OrgID, Tier: p.Base().Tier, RequestID: r.RequestID, RequestedModel: r.Model, Model: a.Model, Timestamp: usage.At(at),
 		WasRateLimited: true, Reason: a.Reason, Scope: string(a.Scope), Outcome: usage.Rejected, Region: e.o.Region, Instance: e.o.Instance}
-	setSubject(&rec, r.Subject)
+	setSubject(&rec, r.Subject, ownerOf(p))
 	return rec
 }
 
-func setSubject(rec *usage.Record, s subject.Subject) {
+// setSubject names who used it; owner is the user who owns the key, if one does.
+func setSubject(rec *usage.Record, s subject.Subject, owner string) {
 	if s.Kind == subject.APIKey {
-		rec.APIKeyID = s.ID
+		rec.APIKeyID, rec.UserID = s.ID, owner
 		return
 	}
 	rec.UserID = s.ID
 }
 
-// Status is what a subject has left now.
+// Status is what a subject has left now, whatever the model: limits of groups of models come on top.
 type Status struct {
 	Subject      subject.Subject
 	Tier         string
@@ -155,14 +178,14 @@ func (e *Engine) Status(ctx context.Context, s subject.Subject) (Status, error) 
 	ctx, cancel := context.WithTimeout(ctx, e.o.Settle)
 	defer cancel()
 	var now limit.Status
-	q, err := e.fresh(ctx, s, func(q tier.Quota) (err error) {
-		now, err = e.limiter.Status(ctx, look(s, q))
+	p, err := e.fresh(ctx, s, func(p tier.Plan) (err error) {
+		now, err = e.look(ctx, p, plainScopes(p))
 		return err
 	})
 	if err != nil {
 		return Status{}, fmt.Errorf("status of %s: %w", s, err)
 	}
-	st := Status{Subject: s, Tier: q.Tier, OrgID: q.OrgID, Rooms: Rooms(now.Scopes), Suspended: q.Suspended, QuotaVersion: q.Version}
+	st := Status{Subject: s, Tier: p.Base().Tier, OrgID: p.OrgID, Rooms: Rooms(now.Scopes), Suspended: p.Suspended(), QuotaVersion: p.Own().Version}
 	for _, sc := range now.Scopes {
 		if sc.Name == s.String() {
 			st.InFlight = sc.InUse

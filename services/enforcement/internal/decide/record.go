@@ -69,17 +69,17 @@ func (e *Engine) Record(ctx context.Context, u Used) (Recorded, error) {
 func (e *Engine) settle(ctx context.Context, u Used) (int, limit.Settlement, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Settle)
 	defer cancel()
-	q, err := e.quotas.Get(ctx, u.Subject)
+	p, err := e.quotas.Get(ctx, u.Subject)
 	if err != nil {
 		return 0, limit.Settlement{}, fmt.Errorf("%w: quota: %w", ErrUnavailable, err)
 	}
-	meta, err := json.Marshal(e.settleMetaOf(u, q))
+	meta, err := json.Marshal(e.settleMetaOf(u, p))
 	if err != nil {
 		return 0, limit.Settlement{}, err
 	}
-	shard := subject.Shard(q.OrgID, u.Subject)
-	s, err := e.limiter.Settle(ctx, limit.SettleRequest{Shard: shard, Subject: u.Subject, RequestID: u.RequestID,
-		Scopes: Scopes(u.Subject, q), Actual: limit.Usage(u.Input, u.Output), Meta: string(meta)})
+	home, sp := spreadOf(p, u.RequestID)
+	shard, s, err := e.settleWhereItLies(ctx, p, limit.SettleRequest{Shard: home, Spread: sp, Subject: u.Subject, RequestID: u.RequestID,
+		Scopes: endScopes(p, u.Model), Actual: limit.Usage(u.Input, u.Output), Meta: string(meta)})
 	if err != nil {
 		return shard, s, fmt.Errorf("%w: limiter: %w", ErrUnavailable, err)
 	}
@@ -99,13 +99,14 @@ type settleMeta struct {
 	Short     bool          `json:"s,omitempty"`
 	Tier      string        `json:"t"` // of the quota at the settlement, for an event without a check
 	OrgID     string        `json:"g,omitempty"`
+	Owner     string        `json:"u,omitempty"`
 	Region    string        `json:"r,omitempty"`
 	Instance  string        `json:"n,omitempty"`
 }
 
-func (e *Engine) settleMetaOf(u Used, q tier.Quota) settleMeta {
+func (e *Engine) settleMetaOf(u Used, p tier.Plan) settleMeta {
 	return settleMeta{AtMillis: e.o.Now().UnixMilli(), Model: u.Model, Input: u.Input, Output: u.Output, Cached: u.Cached, LatencyMS: u.LatencyMillis,
-		Outcome: u.Outcome, Short: u.Short, Tier: q.Tier, OrgID: q.OrgID, Region: e.o.Region, Instance: e.o.Instance}
+		Outcome: u.Outcome, Short: u.Short, Tier: p.Base().Tier, OrgID: p.OrgID, Owner: ownerOf(p), Region: e.o.Region, Instance: e.o.Instance}
 }
 
 var errNoMeta = errors.New("the settlement has lost what its event says")
@@ -119,7 +120,7 @@ func buildRecord(sub subject.Subject, requestID uuid.UUID, s limit.Settlement) (
 	if err := json.Unmarshal([]byte(s.Meta), &m); err != nil {
 		return usage.Record{}, fmt.Errorf("%w: %w", errNoMeta, err)
 	}
-	c, held := checkMeta{Tier: m.Tier, OrgID: m.OrgID, RequestedModel: m.Model}, !s.CheckedAt.IsZero()
+	c, held := checkMeta{Tier: m.Tier, OrgID: m.OrgID, Owner: m.Owner, RequestedModel: m.Model}, !s.CheckedAt.IsZero()
 	if held && s.CheckMeta != "" {
 		c = checkMeta{}
 		if err := json.Unmarshal([]byte(s.CheckMeta), &c); err != nil {
@@ -129,7 +130,7 @@ func buildRecord(sub subject.Subject, requestID uuid.UUID, s limit.Settlement) (
 	rec := usage.Record{EventID: usage.EventID(sub, requestID, usage.KindUsage), SchemaVersion: usage.SchemaVersion, OrgID: c.OrgID, Tier: c.Tier,
 		RequestID: requestID, RequestedModel: c.RequestedModel, Model: m.Model, InputTokens: m.Input, OutputTokens: m.Output, CachedInputTokens: m.Cached,
 		ReservedTokens: s.Reserved[limit.Tokens], LatencyMS: m.LatencyMS, Outcome: m.Outcome, Region: m.Region, Instance: m.Instance}
-	setSubject(&rec, sub)
+	setSubject(&rec, sub, c.Owner)
 	rec.Timestamp, rec.Reservation = usage.At(s.CheckedAt), usage.Held
 	if !held {
 		rec.Timestamp, rec.Reservation = usage.At(time.UnixMilli(m.AtMillis)), usage.Missing

@@ -186,9 +186,16 @@ func TestQuotaThatStaysOldIsGivenUp(t *testing.T) {
 // staleOnce gives an old quota until it is refused.
 type staleOnce struct{ old, fresh tier.Quota }
 
-func (s staleOnce) Get(context.Context, subject.Subject) (tier.Quota, error) { return s.old, nil }
-func (s staleOnce) Reload(context.Context, subject.Subject, tier.Quota) (tier.Quota, error) {
-	return s.fresh, nil
+func planOf(s subject.Subject, q tier.Quota) (tier.Plan, error) {
+	q.Subject = s
+	return tier.PlanOf(q, tier.Pool{}), nil
+}
+
+func (s staleOnce) Get(_ context.Context, u subject.Subject) (tier.Plan, error) {
+	return planOf(u, s.old)
+}
+func (s staleOnce) Reload(_ context.Context, u subject.Subject, _ tier.Plan) (tier.Plan, error) {
+	return planOf(u, s.fresh)
 }
 
 func TestStatusTakesIDsWithSlashes(t *testing.T) {
@@ -224,5 +231,38 @@ func TestWaitingRetryAfterAlwaysSucceeds(t *testing.T) {
 	}
 	if waits < 50 {
 		t.Errorf("only %d waits", waits)
+	}
+}
+
+// What a key may do is what it and its user may both do; the reason names no scope.
+func TestKeyIsNarrowedByItsUser(t *testing.T) {
+	key, user := subject.Subject{Kind: subject.APIKey, ID: "k1"}, subject.Subject{Kind: subject.User, ID: "u1"}
+	for name, c := range map[string]struct {
+		key, user tier.Quota
+		reason    string
+	}{
+		"both allow":         {reason: ""},
+		"the user's models":  {user: tier.Quota{AllowedModels: []string{"other"}}, reason: "model_not_allowed"},
+		"the key's models":   {key: tier.Quota{AllowedModels: []string{"other"}}, reason: "model_not_allowed"},
+		"the user's context": {key: tier.Quota{MaxContext: 100}, user: tier.Quota{MaxContext: 9}, reason: "context_too_long"},
+		"the key's context":  {key: tier.Quota{MaxContext: 9}, user: tier.Quota{MaxContext: 100}, reason: "context_too_long"},
+		"a suspended user":   {user: tier.Quota{Suspended: true}, reason: "suspended"},
+		"a suspended key":    {key: tier.Quota{Suspended: true}, reason: "suspended"},
+	} {
+		w := newWorld(t)
+		c.key.Subject, c.user.Subject, c.user.Tier = key, user, "plus"
+		w.plan(tier.Plan{Subject: key, Quotas: []tier.Quota{c.key, c.user}, OrgID: "acme", Pool: tier.NoPool("acme")})
+		a := w.check(t, `{"api_key_id":"k1","model":"grok-2","estimated_tokens":10}`)
+		if a.Allowed != (c.reason == "") || a.Reason != c.reason || a.Scope != "" {
+			t.Errorf("%s: %+v", name, a)
+		}
+		if st := w.status(t, "api_key/k1"); st.Tier != "plus" || st.OrgID != "acme" || st.APIKeyID != "k1" || st.Suspended != (c.reason == "suspended") {
+			t.Errorf("%s: %+v", name, st)
+		}
+		for _, r := range w.rejections {
+			if r.APIKeyID != "k1" || r.UserID != "u1" || r.OrgID != "acme" || r.Tier != "plus" {
+				t.Errorf("%s: %+v", name, r)
+			}
+		}
 	}
 }

@@ -30,7 +30,7 @@ const (
 var (
 	knownTiers = []string{tier.Free, tier.Plus, tier.API, tier.Enterprise}
 	// knownReasons are those of DESIGN §4 and the limits that may be added by configuration.
-	knownReasons = []string{"rpm", "tpm", "tpd", "rpd", "itpm", "otpm", limit.ReasonConcurrent, limit.ReasonRequestTooLarge,
+	knownReasons = []string{"rpm", "tpm", "tpd", "rph", "rpd", "tph", "itpm", "itph", "itpd", "otpm", "otph", "otpd", limit.ReasonConcurrent, limit.ReasonRequestTooLarge,
 		decide.ReasonModelNotAllowed, decide.ReasonContextTooLong, decide.ReasonSuspended, "shed",
 		decide.ReasonReservationEnded, decide.ReasonReservationUnknown}
 )

@@ -30,6 +30,7 @@ type world struct {
 	mu         sync.Mutex
 	now        time.Time
 	quotas     map[string]tier.Quota
+	plans      map[string]tier.Plan // whoever has more than a quota
 	quotaErr   error
 	kafkaErr   error
 	usage      []usage.Record
@@ -38,7 +39,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{reg: prometheus.NewRegistry(), now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), quotas: map[string]tier.Quota{}}
+	w := &world{reg: prometheus.NewRegistry(), now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), quotas: map[string]tier.Quota{}, plans: map[string]tier.Plan{}}
 	w.limiter = limit.NewMemory(limit.MemoryOptions{Now: w.clock})
 	health := observe.NewHealth()
 	health.SetReady(true)
@@ -57,17 +58,28 @@ func (w *world) sell(name string, q tier.Quota) {
 	w.quotas[name] = q
 }
 
-func (w *world) Get(_ context.Context, s subject.Subject) (tier.Quota, error) {
+// plan sells a plan to its subject.
+func (w *world) plan(p tier.Plan) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.plans[p.Subject.String()] = p
+}
+
+func (w *world) Get(_ context.Context, s subject.Subject) (tier.Plan, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p, ok := w.plans[s.String()]; ok {
+		return p, w.quotaErr
+	}
 	q, ok := w.quotas[s.String()]
 	if !ok {
 		q = tier.Effective(s, "", tier.Shipped()[1], tier.Overrides{}, false, 0, time.Time{})
 	}
-	return q, w.quotaErr
+	q.Subject = s
+	return tier.PlanOf(q, tier.NoPool(q.OrgID)), w.quotaErr
 }
 
-func (w *world) Reload(ctx context.Context, s subject.Subject, _ tier.Quota) (tier.Quota, error) {
+func (w *world) Reload(ctx context.Context, s subject.Subject, _ tier.Plan) (tier.Plan, error) {
 	return w.Get(ctx, s)
 }
 

@@ -13,12 +13,12 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 )
 
-// Size is how many quotas an instance holds (DESIGN §3).
+// Size is how many plans an instance holds (DESIGN §3).
 const Size = 100_000
 
-// Loader reads a quota from where it was sold.
+// Loader reads a plan from where it was sold.
 type Loader interface {
-	Quota(ctx context.Context, s subject.Subject) (tier.Quota, error)
+	Plan(ctx context.Context, s subject.Subject) (tier.Plan, error)
 }
 
 // Options are a Cache's settings. Zero values take the defaults.
@@ -41,13 +41,13 @@ type Cache struct {
 	mu      sync.Mutex
 	entries *simplelru.LRU[subject.Subject, entry] // the expirable variant has a goroutine that nothing ends, and its own clock
 	loads   map[subject.Subject]*load
-	seq     uint64            // counts loads and drops: which came first
-	allAt   uint64            // seq of the last DropAll
-	tierAt  map[string]uint64 // seq of each tier's last drop
+	seq     uint64 // counts loads and drops: which came first
+	allAt   uint64 // seq of the last DropAll
+	changes changes
 }
 
 type entry struct {
-	quota tier.Quota
+	plan  tier.Plan
 	seq   uint64 // of its load
 	until time.Time
 }
@@ -57,10 +57,10 @@ type entry struct {
 type load struct {
 	seq      uint64
 	forced   bool // begun by Reload
-	closed   bool // its subject's tier may have been dropped since: nobody else joins it
+	closed   bool // what its plan depends on may have been dropped since: nobody else joins it
 	outdated bool // its subject was dropped since: it is not kept
 	done     chan struct{}
-	quota    tier.Quota
+	plan     tier.Plan
 	err      error
 }
 
@@ -78,7 +78,7 @@ func New(l Loader, o Options) *Cache {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	c := &Cache{loader: l, o: o, loads: map[subject.Subject]*load{}, tierAt: map[string]uint64{}}
+	c := &Cache{loader: l, o: o, loads: map[subject.Subject]*load{}, changes: newChanges(o.TTL)}
 	c.entries, _ = simplelru.NewLRU[subject.Subject, entry](max(1, o.Size), nil) // its only error is a size below 1
 	c.m = newMetrics(o.Registry, c.Len)
 	return c
@@ -87,21 +87,21 @@ func New(l Loader, o Options) *Cache {
 // Close waits for the loads under way, for LoadTimeout at most. Nobody may ask any more.
 func (c *Cache) Close() { c.running.Wait() }
 
-// Len is how many quotas are held, expired ones included.
+// Len is how many plans are held, expired ones included.
 func (c *Cache) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.entries.Len()
 }
 
-// Get gives a subject's quota, from the cache or by a load that all who ask at the same time share. ctx bounds the wait, not the load:
+// Get gives a subject's plan, from the cache or by a load that all who ask at the same time share. ctx bounds the wait, not the load:
 // a load that comes too late for this caller is there for the next.
-func (c *Cache) Get(ctx context.Context, s subject.Subject) (tier.Quota, error) {
+func (c *Cache) Get(ctx context.Context, s subject.Subject) (tier.Plan, error) {
 	c.mu.Lock()
 	if e, ok := c.valid(s); ok {
 		c.mu.Unlock()
 		c.m.hits.Inc()
-		return e.quota, nil
+		return e.plan, nil
 	}
 	l := c.loads[s]
 	if l == nil || l.closed {
@@ -112,12 +112,12 @@ func (c *Cache) Get(ctx context.Context, s subject.Subject) (tier.Quota, error) 
 	return l.wait(ctx)
 }
 
-// Reload gives a quota read after refuted was: by the cache if it has learned of another version meanwhile, else from the loader.
-func (c *Cache) Reload(ctx context.Context, s subject.Subject, refuted tier.Quota) (tier.Quota, error) {
+// Reload gives a plan read after refuted was: by the cache if it has learned of another version meanwhile, else from the loader.
+func (c *Cache) Reload(ctx context.Context, s subject.Subject, refuted tier.Plan) (tier.Plan, error) {
 	c.mu.Lock()
-	if e, ok := c.valid(s); ok && newer(e.quota, refuted) {
+	if e, ok := c.valid(s); ok && e.plan.NewerThan(refuted) {
 		c.mu.Unlock()
-		return e.quota, nil
+		return e.plan, nil
 	}
 	c.entries.Remove(s)
 	l := c.loads[s]
@@ -130,25 +130,33 @@ func (c *Cache) Reload(ctx context.Context, s subject.Subject, refuted tier.Quot
 	return l.wait(ctx)
 }
 
-func newer(q, than tier.Quota) bool {
-	return q.Version > than.Version || q.Tier != than.Tier || q.TierVersion > than.TierVersion
-}
-
 // valid gives a subject's entry if it may be used. c.mu is held.
 func (c *Cache) valid(s subject.Subject) (entry, bool) {
 	e, ok := c.entries.Get(s)
 	if !ok {
 		return entry{}, false
 	}
-	if !c.o.Now().Before(e.until) || c.droppedSince(e.seq, e.quota.Tier) {
+	if !c.o.Now().Before(e.until) || c.droppedSince(e.seq, e.plan) {
 		c.entries.Remove(s)
 		return entry{}, false
 	}
 	return e, true
 }
 
-func (c *Cache) droppedSince(seq uint64, tierName string) bool {
-	return c.allAt > seq || c.tierAt[tierName] > seq
+// droppedSince tells whether anything that a plan depends on was announced as changed after seq.
+func (c *Cache) droppedSince(seq uint64, p tier.Plan) bool {
+	if c.allAt > seq {
+		return true
+	}
+	if c.changes.newest <= seq {
+		return false
+	}
+	for _, v := range p.Versions() {
+		if c.changes.at[v.Name] > seq {
+			return true
+		}
+	}
+	return false
 }
 
 // begin starts a load in place of the one under way, which is outdated by it. c.mu is held.
@@ -161,72 +169,58 @@ func (c *Cache) begin(s subject.Subject, forced bool) *load {
 	c.loads[s] = l
 	until := c.o.Now().Add(c.o.TTL)
 	c.running.Go(func() { // it belongs to no caller, so no caller's context ends it
-
 		ctx, cancel := context.WithTimeout(context.Background(), c.o.LoadTimeout)
 		defer cancel()
-		l.quota, l.err = c.loader.Quota(ctx, s)
+		l.plan, l.err = c.loader.Plan(ctx, s)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.loads[s] == l {
 			delete(c.loads, s)
 		}
-		if l.err == nil && !l.outdated && !c.droppedSince(l.seq, l.quota.Tier) {
-			c.entries.Add(s, entry{l.quota, l.seq, until})
+		if l.err == nil && !l.outdated && !c.droppedSince(l.seq, l.plan) {
+			c.entries.Add(s, entry{l.plan, l.seq, until})
 		}
 		close(l.done)
 	})
 	return l
 }
 
-func (l *load) wait(ctx context.Context) (tier.Quota, error) {
+func (l *load) wait(ctx context.Context) (tier.Plan, error) {
 	select {
 	case <-l.done:
-		return l.quota, l.err
+		return l.plan, l.err
 	case <-ctx.Done():
-		return tier.Quota{}, ctx.Err()
+		return tier.Plan{}, ctx.Err()
 	}
 }
 
-// maxTiers bounds what is remembered of announced tiers; beyond it everything is dropped instead.
-const maxTiers = 1000
-
-// Drop forgets what an announced change names: a subject, or everyone on a tier. An org changes nothing that is cached here.
+// Drop forgets what an announced change names: every plan that depends on it. That are a user's own plan and those of its keys, a key's,
+// those of all members of an org, of everyone on a tier.
 func (c *Cache) Drop(ch redisfence.Change) {
-	if s, err := subject.Parse(ch.Name); err == nil {
-		c.m.dropped.Inc()
-		c.mu.Lock()
-		defer c.mu.Unlock()
+	if !nameable(ch.Name) {
+		return
+	}
+	c.m.dropped.Inc()
+	c.mu.Lock()
+	c.seq++
+	kept := c.changes.note(ch.Name, c.seq, c.o.Now())
+	s, err := subject.Parse(ch.Name)
+	if err == nil {
 		c.entries.Remove(s)
 		if l := c.loads[s]; l != nil {
 			l.outdated = true
 			delete(c.loads, s) // whoever asks from now on gets a new load
 		}
-		return
 	}
-	if name, ok := tierOf(ch.Name); ok {
-		c.m.dropped.Inc()
-		c.mu.Lock()
-		full := len(c.tierAt) >= maxTiers
-		if !full {
-			c.seq++
-			c.tierAt[name] = c.seq
-			for _, l := range c.loads {
-				l.closed = true
-			}
-		}
-		c.mu.Unlock()
-		if full {
-			c.DropAll()
+	if err != nil || s.Kind == subject.User { // whose loads under way these are, nobody knows yet
+		for of, l := range c.loads {
+			l.closed = l.closed || err != nil || of.Kind == subject.APIKey
 		}
 	}
-}
-
-func tierOf(name string) (string, bool) {
-	prefix := redisfence.TierName("")
-	if len(name) > len(prefix) && name[:len(prefix)] == prefix {
-		return name[len(prefix):], true
+	c.mu.Unlock()
+	if !kept {
+		c.DropAll()
 	}
-	return "", false
 }
 
 // DropAll forgets everything: announcements may have been missed.
@@ -237,7 +231,7 @@ func (c *Cache) DropAll() {
 	c.seq++
 	c.allAt = c.seq
 	c.entries.Purge()
-	clear(c.tierAt)
+	c.changes = newChanges(c.o.TTL)
 	for _, l := range c.loads {
 		l.outdated = true
 	}
@@ -248,11 +242,11 @@ type metrics struct{ hits, misses, reloads, dropped prometheus.Counter }
 
 func newMetrics(reg prometheus.Registerer, size func() int) metrics {
 	looks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_quota_cache_total",
-		Help: "Looks into the quota cache: hit, miss (loaded), reload (an old version was refused)."}, []string{"result"})
+		Help: "Looks into the cache of plans: hit, miss (loaded), reload (an old version was refused)."}, []string{"result"})
 	m := metrics{looks.WithLabelValues("hit"), looks.WithLabelValues("miss"), looks.WithLabelValues("reload"),
-		prometheus.NewCounter(prometheus.CounterOpts{Name: "tollgate_quota_cache_drops_total", Help: "Announced changes and lost subscriptions that dropped quotas."})}
+		prometheus.NewCounter(prometheus.CounterOpts{Name: "tollgate_quota_cache_drops_total", Help: "Announced changes and lost subscriptions that dropped plans."})}
 	if reg != nil {
-		reg.MustRegister(looks, m.dropped, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tollgate_quota_cache_entries", Help: "Quotas held."},
+		reg.MustRegister(looks, m.dropped, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tollgate_quota_cache_entries", Help: "Plans held."},
 			func() float64 { return float64(size()) }))
 	}
 	return m

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,13 +28,27 @@ type sold struct {
 	loads   atomic.Int64
 }
 
-func (f *sold) Quota(_ context.Context, s subject.Subject) (tier.Quota, error) {
+func (f *sold) Plan(_ context.Context, s subject.Subject) (tier.Plan, error) {
 	f.loads.Add(1)
 	f.mu.Lock()
-	q, err, d := tier.Quota{Subject: s, Tier: f.tier, Version: f.version}, f.err, f.delay
+	p, err, d := f.plan(s), f.err, f.delay
 	f.mu.Unlock()
 	pass(d)
-	return q, err
+	return p, err
+}
+
+// plan gives each subject the version that holds, as its own. Users are in the org o1 where their id begins with o; a key belongs to the
+// user whose id it begins with.
+func (f *sold) plan(s subject.Subject) tier.Plan {
+	p := tier.PlanOf(tier.Quota{Subject: s, Tier: f.tier, Version: f.version}, tier.Pool{})
+	if owner, _, ok := strings.Cut(s.ID, "-"); ok && s.Kind == subject.APIKey {
+		p.Quotas[0].Tier = ""
+		p.Quotas = append(p.Quotas, f.plan(subject.Subject{Kind: subject.User, ID: owner}).Quotas...)
+	}
+	if s.ID[0] == 'o' {
+		p.OrgID = "o1"
+	}
+	return p
 }
 
 func (f *sold) set(version int64) {
@@ -57,12 +73,19 @@ func each(t *testing.T, f func(t *testing.T, s *sold, c *Cache)) {
 	})
 }
 
-func get(t *testing.T, c *Cache, want int64) {
+func get(t *testing.T, c *Cache, want int64) { t.Helper(); getOf(t, c, u1, want) }
+
+func getOf(t *testing.T, c *Cache, s subject.Subject, want int64) {
 	t.Helper()
-	q, err := c.Get(t.Context(), u1)
-	if err != nil || q.Version != want {
-		t.Fatalf("version %d, %v; want %d", q.Version, err, want)
+	p, err := c.Get(t.Context(), s)
+	if err != nil || p.Own().Version != want {
+		t.Fatalf("%s: %+v, %v; want version %d", s, p, err, want)
 	}
+}
+
+// refuted is a plan of u1 that a limiter has refused.
+func refuted(version int64) tier.Plan {
+	return tier.PlanOf(tier.Quota{Subject: u1, Tier: "plus", Version: version}, tier.Pool{})
 }
 
 func TestQuotaIsNeverOlderThanItsTime(t *testing.T) {
@@ -143,8 +166,8 @@ func TestReloadNeverGivesWhatWasRefused(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if q, err := c.Reload(t.Context(), u1, tier.Quota{Tier: "plus", Version: 1}); err != nil || q.Version != 2 {
-					t.Errorf("version %d, %v", q.Version, err)
+				if q, err := c.Reload(t.Context(), u1, refuted(1)); err != nil || q.Own().Version != 2 {
+					t.Errorf("%+v, %v", q, err)
 				}
 			})
 		}
@@ -215,15 +238,15 @@ func TestNoOrderOfLoadsAndDropsBringsAnOldQuotaBack(t *testing.T) {
 					for range 10 {
 						pass(wait)
 						least := announced.Load()
-						var q tier.Quota
+						var p tier.Plan
 						var err error
 						if reload {
-							q, err = c.Reload(t.Context(), u1, tier.Quota{Tier: "plus", Version: least})
+							p, err = c.Reload(t.Context(), u1, refuted(least))
 						} else {
-							q, err = c.Get(t.Context(), u1)
+							p, err = c.Get(t.Context(), u1)
 						}
-						if err != nil || (!reload && q.Version < least) {
-							t.Errorf("seed %d: version %d after %d was announced, %v", seed, q.Version, least, err)
+						if err != nil || (!reload && p.Own().Version < least) {
+							t.Errorf("seed %d: %+v after version %d was announced, %v", seed, p, least, err)
 						}
 					}
 				})
@@ -244,4 +267,77 @@ func TestNoOrderOfLoadsAndDropsBringsAnOldQuotaBack(t *testing.T) {
 			wg.Wait()
 		})
 	}
+}
+
+var (
+	k1 = subject.Subject{Kind: subject.APIKey, ID: "u1-k1"} // of the user u1
+	k2 = subject.Subject{Kind: subject.APIKey, ID: "o1-k2"} // of a user in the org o1
+	o1 = subject.Subject{Kind: subject.User, ID: "o1"}      // in the org o1
+)
+
+// A change drops every plan that depends on what it names, and no other; a load that began before it is not kept, and nobody who asks
+// later joins it.
+func TestChangeDropsEveryPlanThatDependsOnIt(t *testing.T) {
+	for name, dropped := range map[string][]subject.Subject{
+		"user:u1": {u1, k1}, "api_key:u1-k1": {k1}, "api_key:o1-k2": {k2}, "user:o1": {o1, k2}, "org:o1": {o1, k2}, "tier:plus": {u1, k1, o1, k2},
+		"user:u2": nil, "org:o2": nil, "tier:free": nil, "tier:": nil, "nonsense": nil,
+	} {
+		each(t, func(t *testing.T, s *sold, _ *Cache) {
+			c := New(s, Options{})
+			defer c.Close()
+			for _, warm := range []bool{true, false} {
+				c.DropAll()
+				before := s.version
+				var wg sync.WaitGroup
+				for _, sub := range []subject.Subject{u1, k1, o1, k2} {
+					wg.Go(func() { getOf(t, c, sub, before) })
+				}
+				if warm {
+					wg.Wait()
+				}
+				pass(5 * time.Millisecond) // else the loads are under way
+				s.set(before + 1)
+				c.Drop(redisfence.Change{Name: name, Version: before + 1})
+				for _, sub := range []subject.Subject{u1, k1, o1, k2} {
+					switch {
+					case slices.Contains(dropped, sub):
+						getOf(t, c, sub, before+1)
+					case warm:
+						getOf(t, c, sub, before)
+					}
+				}
+				wg.Wait()
+				for _, sub := range dropped {
+					getOf(t, c, sub, before+1)
+				}
+			}
+		})
+	}
+}
+
+func TestChangesAreForgottenWithTheLastPlanThatIsOlder(t *testing.T) {
+	each(t, func(t *testing.T, _ *sold, c *Cache) {
+		for i := range 500 {
+			c.Drop(redisfence.Change{Name: fmt.Sprintf("user:v%d", i), Version: 1})
+		}
+		pass(redisfence.CacheTTL)
+		c.Drop(redisfence.Change{Name: "user:v1", Version: 2})
+		if len(c.changes.at) != 1 || len(c.changes.queue) != 1 {
+			t.Errorf("%d changes are remembered", len(c.changes.at))
+		}
+	})
+}
+
+func TestFloodOfChangesDropsEverything(t *testing.T) {
+	each(t, func(t *testing.T, s *sold, c *Cache) {
+		get(t, c, 1)
+		s.set(2)
+		for i := range maxChanges + 1 {
+			c.Drop(redisfence.Change{Name: fmt.Sprintf("user:v%d", i), Version: 1})
+		}
+		get(t, c, 2)
+		if len(c.changes.at) > 1 {
+			t.Errorf("%d changes are remembered", len(c.changes.at))
+		}
+	})
 }

@@ -15,7 +15,13 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 )
 
-// settle publishes what a PUT has committed and tells how far it has come.
+// Kinds of changes that metrics tell apart, beside the outbox's.
+const (
+	kindKey = "api_key"
+	kindOrg = "org"
+)
+
+// settle publishes what a change has committed and tells how far it has come.
 func (s *server) settle(ctx context.Context, kind string, changed bool, fences []pgquota.Fence) string {
 	if changed {
 		s.Committed()

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -182,7 +183,14 @@ func (h *harness) check(method, target string, a answer) {
 			known = prefix + "x"
 		}
 	}
-	if method != http.MethodGet && (method != http.MethodPut || known == "/internal/tiers") {
+	switch {
+	case (strings.HasPrefix(known, "/internal/orgs/") && strings.HasSuffix(known, "/quota")) || strings.HasPrefix(known, "/internal/api-keys"):
+		// A refusal may be of a method that the file doesn't know; it has been looked at above.
+		if !slices.Contains([]int{401, 403, 404, 405}, a.status) && method != http.MethodHead {
+			h.conforms(method, known, a)
+		}
+		return
+	case method != http.MethodGet && (method != http.MethodPut || known == "/internal/tiers"):
 		return
 	}
 	switch known {
@@ -190,10 +198,16 @@ func (h *harness) check(method, target string, a answer) {
 	default:
 		return
 	}
+	h.conforms(method, known, a)
+}
+
+// conforms holds an answer against the OpenAPI file.
+func (h *harness) conforms(method, known string, a answer) {
+	h.t.Helper()
 	resp := &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body))}
 	if ok, errs := h.spec.ValidateHttpResponse(httptest.NewRequest(method, known, nil), resp); !ok {
 		for _, e := range errs {
-			h.t.Errorf("%s %s: %d breaks the OpenAPI file: %s: %s %v", method, target, a.status, e.Message, e.Reason, e.SchemaValidationErrors)
+			h.t.Errorf("%s %s: %d breaks the OpenAPI file: %s: %s %v", method, known, a.status, e.Message, e.Reason, e.SchemaValidationErrors)
 		}
 	}
 }
@@ -214,4 +228,14 @@ func (h *harness) count(table string) (n int) {
 		h.t.Fatal(err)
 	}
 	return n
+}
+
+func (h *harness) post(target, body string, headers ...string) answer {
+	h.t.Helper()
+	return h.call(http.MethodPost, target, adminToken, body, headers...)
+}
+
+func (h *harness) delete(target string, headers ...string) answer {
+	h.t.Helper()
+	return h.call(http.MethodDelete, target, adminToken, "-", headers...)
 }

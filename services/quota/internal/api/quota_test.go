@@ -19,7 +19,7 @@ func TestUnknownUserHasTheFreeTierAtVersionZero(t *testing.T) {
 	m := a.json(t)
 	delete(m, "updated_at")
 	want := map[string]any{"user_id": "nobody", "org_id": "", "tier": "free", "rpm_limit": 10.0, "tpm_limit": 10000.0, "tpd_limit": 100000.0,
-		"concurrent_limit": 1.0, "allowed_models": []any{"grok-2", "grok-2-mini"}, "max_context": 8192.0, "suspended": false,
+		"concurrent_limit": 1.0, "allowed_models": []any{"grok-2", "grok-2-mini"}, "max_context": 8192.0, "limits": []any{}, "model_limits": []any{}, "shards": 1.0, "suspended": false,
 		"overrides": map[string]any{}, "version": 0.0}
 	if diff := cmp.Diff(want, m); diff != "" {
 		t.Error(diff)

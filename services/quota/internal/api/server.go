@@ -29,6 +29,13 @@ type Store interface {
 	Tier(ctx context.Context, name string) (tier.Tier, error)
 	Tiers(ctx context.Context) ([]tier.Tier, error)
 	PutTier(ctx context.Context, c pgquota.TierChange) (pgquota.TierResult, error)
+	Org(ctx context.Context, orgID string) (tier.Pool, error)
+	PutOrg(ctx context.Context, c pgquota.OrgChange) (pgquota.OrgResult, error)
+	DeleteOrg(ctx context.Context, c pgquota.OrgChange) (pgquota.OrgResult, error)
+	CreateKey(ctx context.Context, n pgquota.NewKey) (pgquota.QuotaResult, error)
+	RotateKey(ctx context.Context, c pgquota.KeyChange, secret pgquota.Secret) (pgquota.QuotaResult, error)
+	RevokeKey(ctx context.Context, c pgquota.KeyChange) (pgquota.QuotaResult, error)
+	Keys(ctx context.Context, f pgquota.KeyFilter) ([]pgquota.ListedKey, error)
 }
 
 var _ Store = (*pgquota.Store)(nil)
@@ -61,11 +68,11 @@ type server struct {
 func New(cfg Config) http.Handler {
 	s := &server{Config: cfg, http: observe.NewHTTPMetrics(cfg.Registry), routes: map[string]bool{},
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_quota_changes_total",
-			Help: "Answered PUTs by kind and by how far the change has come: done, pending, unchanged."}, []string{"kind", "result"}),
+			Help: "Answered changes by kind and by how far the change has come: done, pending, unchanged."}, []string{"kind", "result"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_quota_refused_total",
 			Help: "Calls refused for want of a right, by reason."}, []string{"reason"})}
 	cfg.Registry.MustRegister(s.changes, s.refused)
-	for _, kind := range []string{pgquota.KindQuota, pgquota.KindTier} {
+	for _, kind := range []string{pgquota.KindQuota, pgquota.KindTier, kindKey, kindOrg} {
 		for _, result := range []string{"done", "pending", "unchanged"} {
 			s.changes.WithLabelValues(kind, result)
 		}
@@ -80,6 +87,16 @@ func New(cfg Config) http.Handler {
 	e.Match(read, "/internal/tiers", s.listTiers)
 	e.Match(read, "/internal/tiers/:tier", s.getTier)
 	e.PUT("/internal/tiers/:tier", s.putTier)
+	e.Match(read, "/internal/orgs/:org_id/quota", s.getOrg)
+	e.PUT("/internal/orgs/:org_id/quota", s.putOrg)
+	e.DELETE("/internal/orgs/:org_id/quota", s.deleteOrg)
+	e.Match(read, "/internal/api-keys", s.listKeys)
+	e.POST("/internal/api-keys", s.postKey)
+	e.Match(read, "/internal/api-keys/:key_id", s.getKey)
+	e.DELETE("/internal/api-keys/:key_id", s.deleteKey)
+	e.Match(read, "/internal/api-keys/:key_id/quota", s.getKeyQuota)
+	e.PUT("/internal/api-keys/:key_id/quota", s.putKeyQuota)
+	e.POST("/internal/api-keys/:key_id/rotate", s.rotateKey)
 	for _, r := range e.Routes() {
 		s.routes[r.Path] = true
 	}
@@ -167,6 +184,10 @@ func asProblem(err error) *problem.Problem {
 		return problem.New(http.StatusMethodNotAllowed, problem.CodeMethodNotAllowed, "This path does not know that method; Allow names those it knows.")
 	case errors.As(err, &vm):
 		return mismatch(vm)
+	case errors.Is(err, pgquota.ErrKeyMissing):
+		return problem.New(http.StatusNotFound, problem.CodeNotFound, "There is no such API key.")
+	case errors.Is(err, pgquota.ErrKeyRevoked):
+		return problem.New(http.StatusConflict, problem.CodeConflict, "The API key is revoked, for good. Make another one.")
 	}
 	if fields := fieldErrors(err); len(fields) > 0 {
 		return problem.Invalid(fields...)

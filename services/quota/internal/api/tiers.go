@@ -11,22 +11,25 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 )
 
-// tierBody is the body of PUT tier. A tier has nothing to fall back on, so every field but reason must be there.
+// tierBody is the body of PUT tier. A tier has nothing to fall back on, so every named limit must be there. Further limits and model groups
+// that are left out are none.
 type tierBody struct {
-	RPMLimit        *int64          `json:"rpm_limit"`
-	TPMLimit        *int64          `json:"tpm_limit"`
-	TPDLimit        *int64          `json:"tpd_limit"`
-	ConcurrentLimit *int64          `json:"concurrent_limit"`
-	Priority        *int64          `json:"priority"`
-	AllowedModels   *[]string       `json:"allowed_models"`
-	MaxContext      *int64          `json:"max_context"`
-	RedisAway       *tier.RedisAway `json:"redis_away"`
-	Reason          string          `json:"reason"`
+	RPMLimit        *int64             `json:"rpm_limit"`
+	TPMLimit        *int64             `json:"tpm_limit"`
+	TPDLimit        *int64             `json:"tpd_limit"`
+	ConcurrentLimit *int64             `json:"concurrent_limit"`
+	Priority        *int64             `json:"priority"`
+	AllowedModels   *[]string          `json:"allowed_models"`
+	MaxContext      *int64             `json:"max_context"`
+	RedisAway       *tier.RedisAway    `json:"redis_away"`
+	Limits          []tier.Limit       `json:"limits"`
+	ModelLimits     []tier.ModelLimits `json:"model_limits"`
+	Reason          string             `json:"reason"`
 }
 
 // tier gives what the body states and names what it leaves out.
 func (b tierBody) tier(name string) (tier.Tier, []problem.FieldError) {
-	t := tier.Tier{Name: name, RedisAway: tier.AwayLocal}
+	t := tier.Tier{Name: name, RedisAway: tier.AwayLocal, Limits: b.Limits, ModelLimits: b.ModelLimits}
 	var missing []problem.FieldError
 	lacks := func(field string) {
 		missing = append(missing, problem.FieldError{Field: field, Detail: "is missing; a tier is stated completely"})

@@ -1,0 +1,117 @@
+package decide
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/tier"
+)
+
+// A reservation stays where it was made when its payer moves; what it holds is carried along (Carrying). So a request that isn't known where
+// its payer is now is looked for where the payer was. The pool of an org that was left keeps what was reserved of it until it has drained.
+
+// place is where a request may lie that was granted before its payer moved. Its scopes have no limits: they are counted where the payer is.
+type place struct {
+	shard  int
+	spread limit.Spread
+	scopes []limit.Scope
+}
+
+// earlier gives the places that the payer has left in the last tier.MovesKept, the last one first.
+func earlier(p tier.Plan, requestID uuid.UUID) []place {
+	var out []place
+	for _, m := range slices.Backward(p.Moves) {
+		at := place{shard: m.From[0], scopes: append(subjects(p), groups(p, func(tier.ModelLimits) bool { return true })...)}
+		if len(m.From) > 1 {
+			at.spread = limit.Spread{First: m.From[0], Shards: len(m.From)}
+			at.shard = at.spread.Home(requestID.String())
+		}
+		if m.FromOrg != "" {
+			at.scopes = append(at.scopes, limit.Scope{Kind: limit.ScopeOrg, Name: tier.OrgName(m.FromOrg)})
+		}
+		for i := range at.scopes {
+			at.scopes[i].Limits, at.scopes[i].Split = nil, m.FromOrg == "" || at.scopes[i].Kind == limit.ScopeOrg
+		}
+		out = append(out, at)
+	}
+	return out
+}
+
+// shardMover moves room between shards; the limiters on a store can.
+type shardMover interface {
+	Transfer(ctx context.Context, r limit.TransferRequest) (limit.Transferred, error)
+}
+
+// settleWhereItLies settles a request and tells in which shard it was found.
+func (e *Engine) settleWhereItLies(ctx context.Context, p tier.Plan, r limit.SettleRequest) (int, limit.Settlement, error) {
+	old := earlier(p, r.RequestID)
+	r.Known = len(old) > 0
+	s, err := e.limiter.Settle(ctx, r)
+	if err != nil || s.Status != limit.Unknown || !r.Known {
+		return r.Shard, s, err
+	}
+	for _, at := range old {
+		there := r
+		there.Shard, there.Spread, there.Scopes = at.shard, at.spread, at.scopes
+		s, err := e.limiter.Settle(ctx, there)
+		if err != nil {
+			return at.shard, s, err
+		}
+		if s.Status == limit.Settled {
+			return at.shard, s, e.follow(ctx, r, s)
+		}
+		if s.Status != limit.Unknown {
+			return at.shard, s, nil
+		}
+	}
+	r.Known = false
+	s, err = e.limiter.Settle(ctx, r)
+	return r.Shard, s, err
+}
+
+// follow settles the difference where the reservation's amounts have been carried to. If it fails the difference is lost; a repeat finds
+// the request settled.
+func (e *Engine) follow(ctx context.Context, r limit.SettleRequest, s limit.Settlement) error {
+	t, ok := e.limiter.(shardMover)
+	if !ok {
+		return nil
+	}
+	req := limit.TransferRequest{Shard: r.Shard}
+	for _, sc := range r.Scopes {
+		if sc.Kind == limit.ScopeOrg { // it has held nothing of this request
+			continue
+		}
+		line := limit.Line{Amounts: make([]int64, len(sc.Limits)), Drop: s.LeaseWas, Debt: true}
+		for i, l := range sc.Limits {
+			line.Amounts[i] = r.Actual[l.Counted] - s.Reserved[l.Counted]
+		}
+		req.Scopes, req.Lines = append(req.Scopes, sc), append(req.Lines, line)
+	}
+	if _, err := t.Transfer(ctx, req); err != nil {
+		return fmt.Errorf("move what was settled along: %w", err)
+	}
+	return nil
+}
+
+// consumeWhereItLies draws for a stream, wherever it was let in. Where its payer has left, its draws beyond the reservation are counted by the
+// record.
+func (e *Engine) consumeWhereItLies(ctx context.Context, p tier.Plan, r limit.ConsumeRequest) (limit.Consumption, error) {
+	c, err := e.limiter.Consume(ctx, r)
+	for _, at := range earlier(p, r.RequestID) {
+		if err != nil || c.Status != limit.ReservationUnknown {
+			return c, err
+		}
+		there := r
+		there.Shard, there.Spread, there.Scopes = at.shard, at.spread, at.scopes
+		found, e := e.limiter.Consume(ctx, there)
+		if err = e; found.Status != limit.ReservationUnknown {
+			found.Scopes = c.Scopes // what is left where the payer is now
+			c = found
+		}
+	}
+	return c, err
+}

@@ -1,0 +1,333 @@
+package api
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"github.com/tollgate-dev/tollgate/pkg/pgquota"
+	"github.com/tollgate-dev/tollgate/pkg/problem"
+	"github.com/tollgate-dev/tollgate/pkg/strictjson"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/pkg/tier"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
+)
+
+// keyQuotaBody is the body of PUT key quota. An absent limit is unlimited for a key that a user owns, else its tier's.
+type keyQuotaBody struct {
+	Tier            *string             `json:"tier"` // of a key that an org owns
+	RPMLimit        *int64              `json:"rpm_limit"`
+	TPMLimit        *int64              `json:"tpm_limit"`
+	TPDLimit        *int64              `json:"tpd_limit"`
+	ConcurrentLimit *int64              `json:"concurrent_limit"`
+	AllowedModels   *[]string           `json:"allowed_models"`
+	MaxContext      *int64              `json:"max_context"`
+	Limits          *[]tier.Limit       `json:"limits"`
+	ModelLimits     *[]tier.ModelLimits `json:"model_limits"`
+	Suspended       *bool               `json:"suspended"`
+	Reason          string              `json:"reason"`
+}
+
+func (b keyQuotaBody) own() tier.Overrides {
+	return tier.Overrides{RPMLimit: b.RPMLimit, TPMLimit: b.TPMLimit, TPDLimit: b.TPDLimit, ConcurrentLimit: b.ConcurrentLimit, AllowedModels: b.AllowedModels,
+		MaxContext: b.MaxContext, Limits: b.Limits, ModelLimits: b.ModelLimits}
+}
+
+// newKeyBody is the body of POST key: who owns it, and the fields of its quota.
+type newKeyBody struct {
+	UserID          string              `json:"user_id"`
+	OrgID           string              `json:"org_id"`
+	Name            string              `json:"name"`
+	Tier            *string             `json:"tier"`
+	RPMLimit        *int64              `json:"rpm_limit"`
+	TPMLimit        *int64              `json:"tpm_limit"`
+	TPDLimit        *int64              `json:"tpd_limit"`
+	ConcurrentLimit *int64              `json:"concurrent_limit"`
+	AllowedModels   *[]string           `json:"allowed_models"`
+	MaxContext      *int64              `json:"max_context"`
+	Limits          *[]tier.Limit       `json:"limits"`
+	ModelLimits     *[]tier.ModelLimits `json:"model_limits"`
+	Suspended       bool                `json:"suspended"`
+	Reason          string              `json:"reason"`
+}
+
+func (b newKeyBody) key(id string, secret pgquota.Secret, actor string) pgquota.NewKey {
+	return pgquota.NewKey{ID: id, UserID: b.UserID, OrgID: b.OrgID, Name: b.Name, Secret: secret, Tier: b.Tier, Suspended: b.Suspended, Actor: actor, Reason: b.Reason,
+		Own: tier.Overrides{RPMLimit: b.RPMLimit, TPMLimit: b.TPMLimit, TPDLimit: b.TPDLimit, ConcurrentLimit: b.ConcurrentLimit, AllowedModels: b.AllowedModels,
+			MaxContext: b.MaxContext, Limits: b.Limits, ModelLimits: b.ModelLimits}}
+}
+
+// keyView is a key as the API shows it. The secret is there once, in the answer that made it.
+type keyView struct {
+	ID          string      `json:"api_key_id"`
+	UserID      string      `json:"user_id"`
+	OrgID       string      `json:"org_id"`
+	Name        string      `json:"name"`
+	Prefix      string      `json:"prefix"`
+	Rotations   int64       `json:"rotations"`
+	Suspended   bool        `json:"suspended"`
+	CreatedAt   usage.Time  `json:"created_at"`
+	RotatedAt   *usage.Time `json:"rotated_at"`
+	RevokedAt   *usage.Time `json:"revoked_at"`
+	Version     int64       `json:"version"`
+	UpdatedAt   usage.Time  `json:"updated_at"`
+	Secret      string      `json:"secret,omitempty"`
+	Propagation string      `json:"propagation,omitempty"`
+}
+
+func viewKey(k pgquota.ListedKey) keyView {
+	v := keyView{ID: k.ID, UserID: k.UserID, OrgID: k.OrgID, Name: k.Name, Prefix: k.Prefix, Rotations: k.Rotations, Suspended: k.Suspended,
+		CreatedAt: usage.At(k.CreatedAt), Version: k.Version, UpdatedAt: usage.At(k.UpdatedAt)}
+	if k.RotatedAt != nil {
+		at := usage.At(*k.RotatedAt)
+		v.RotatedAt = &at
+	}
+	if k.RevokedAt != nil {
+		at := usage.At(*k.RevokedAt)
+		v.RevokedAt = &at
+	}
+	return v
+}
+
+func listed(e pgquota.Entry) pgquota.ListedKey {
+	return pgquota.ListedKey{Key: *e.Key, Suspended: e.Suspended, Version: e.Version, UpdatedAt: e.UpdatedAt}
+}
+
+// newSecret makes a secret: 130 random bits, of which people may see the first 30.
+func newSecret() (string, pgquota.Secret) {
+	secret := "tg-" + rand.Text()
+	return secret, pgquota.SecretOf(secret)
+}
+
+func (s *server) postKey(c echo.Context) error {
+	var body newKeyBody
+	var wrong []problem.FieldError
+	if err := strictjson.Read(c.Request(), &body); err != nil {
+		fields, other := split(err)
+		if other != nil {
+			return other
+		}
+		wrong = fields
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	secret, kept := newSecret()
+	key := body.key(id.String(), kept, actor(c))
+	if wrong = merge(wrong, fieldErrors(key.Validate())); len(wrong) > 0 {
+		return problem.Invalid(s.alsoUnknownTier(c.Request().Context(), body.Tier, wrong)...)
+	}
+	res, err := s.Store.CreateKey(c.Request().Context(), key)
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set("Location", "/internal/api-keys/"+url.PathEscape(key.ID))
+	return s.answerKey(c, http.StatusCreated, res, secret)
+}
+
+func (s *server) answerKey(c echo.Context, status int, res pgquota.QuotaResult, secret string) error {
+	v := viewKey(listed(res.Entry))
+	v.Secret, v.Propagation = secret, s.settle(c.Request().Context(), kindKey, res.Changed, res.Fences)
+	c.Response().Header().Set("ETag", etag(res.Version))
+	return c.JSON(status, v)
+}
+
+// keyEntry reads the key that the path names.
+func (s *server) keyEntry(c echo.Context) (pgquota.Entry, error) {
+	id, err := pathID(c, "key_id")
+	if err != nil {
+		return pgquota.Entry{}, err
+	}
+	if wrong := checkID("key_id", id); wrong != nil {
+		return pgquota.Entry{}, problem.Invalid(wrong...)
+	}
+	e, err := s.Store.Entry(c.Request().Context(), subject.Subject{Kind: subject.APIKey, ID: id})
+	if err == nil && e.Key == nil {
+		err = pgquota.ErrKeyMissing
+	}
+	return e, err
+}
+
+func (s *server) getKey(c echo.Context) error {
+	e, err := s.keyEntry(c)
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set("ETag", etag(e.Version))
+	if notModified(c.Request().Header, e.Version) {
+		return c.NoContent(http.StatusNotModified)
+	}
+	return c.JSON(http.StatusOK, viewKey(listed(e)))
+}
+
+// keyQuotaView is a key's quota as the API shows it.
+type keyQuotaView struct {
+	ID string `json:"api_key_id"`
+	pgquota.View
+	Propagation string `json:"propagation,omitempty"`
+}
+
+func (s *server) getKeyQuota(c echo.Context) error {
+	e, err := s.keyEntry(c)
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set("ETag", etag(e.Version)) // no 304, as for users: the tier may have changed
+	return c.JSON(http.StatusOK, keyQuotaView{ID: e.Key.ID, View: e.View()})
+}
+
+func (s *server) putKeyQuota(c echo.Context) error {
+	e, err := s.keyEntry(c)
+	if err != nil {
+		return err
+	}
+	ctx, r := c.Request().Context(), c.Request()
+	cond, wrong := precondition(r.Header)
+	var body keyQuotaBody
+	if err := strictjson.Read(r, &body); err != nil {
+		fields, other := split(err)
+		if other != nil {
+			return other
+		}
+		wrong = append(wrong, fields...)
+	}
+	change := pgquota.Change{Subject: e.Subject, Tier: body.Tier, Suspended: body.Suspended, Own: body.own(), If: cond, Actor: actor(c), Reason: body.Reason}
+	if wrong = merge(wrong, fieldErrors(errors.Join(change.Validate(), change.OfKey(*e.Key)))); len(wrong) > 0 {
+		return problem.Invalid(s.alsoUnknownTier(ctx, body.Tier, wrong)...)
+	}
+	res, err := s.Store.PutQuota(ctx, change)
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set("ETag", etag(res.Version))
+	return c.JSON(http.StatusOK, keyQuotaView{e.Key.ID, res.View(), s.settle(ctx, kindKey, res.Changed, res.Fences)})
+}
+
+// keyChange reads what a rotation or a revocation asks for. Neither needs a body.
+func (s *server) keyChange(c echo.Context) (pgquota.KeyChange, error) {
+	e, err := s.keyEntry(c)
+	if err != nil {
+		return pgquota.KeyChange{}, err
+	}
+	r := c.Request()
+	cond, wrong := precondition(r.Header)
+	var body struct {
+		Reason string `json:"reason"`
+	}
+	if r.ContentLength != 0 {
+		if err := strictjson.Read(r, &body); err != nil {
+			fields, other := split(err)
+			if other != nil {
+				return pgquota.KeyChange{}, other
+			}
+			wrong = append(wrong, fields...)
+		}
+	}
+	change := pgquota.KeyChange{ID: e.Key.ID, If: cond, Actor: actor(c), Reason: body.Reason}
+	if wrong = merge(wrong, fieldErrors(change.Validate())); len(wrong) > 0 {
+		return change, problem.Invalid(wrong...)
+	}
+	return change, nil
+}
+
+func (s *server) rotateKey(c echo.Context) error {
+	change, err := s.keyChange(c)
+	if err != nil {
+		return err
+	}
+	secret, kept := newSecret()
+	res, err := s.Store.RotateKey(c.Request().Context(), change, kept)
+	if err != nil {
+		return err
+	}
+	return s.answerKey(c, http.StatusOK, res, secret)
+}
+
+func (s *server) deleteKey(c echo.Context) error {
+	change, err := s.keyChange(c)
+	if err != nil {
+		return err
+	}
+	res, err := s.Store.RevokeKey(c.Request().Context(), change)
+	if err != nil {
+		return err
+	}
+	return s.answerKey(c, http.StatusOK, res, "")
+}
+
+// Pages of a list.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+func (s *server) listKeys(c echo.Context) error {
+	f, wrong := keyFilter(c.QueryParams())
+	if len(wrong) > 0 {
+		return problem.Invalid(wrong...)
+	}
+	most := f.Limit
+	f.Limit++ // one more tells whether there is a next page
+	keys, err := s.Store.Keys(c.Request().Context(), f)
+	if err != nil {
+		return err
+	}
+	var page struct {
+		Keys []keyView `json:"api_keys"`
+		Next string    `json:"next_cursor"` // "": this is the last page
+	}
+	if len(keys) > most {
+		keys = keys[:most]
+		page.Next = base64.RawURLEncoding.EncodeToString([]byte(keys[most-1].ID))
+	}
+	page.Keys = make([]keyView, len(keys))
+	for i, k := range keys {
+		page.Keys[i] = viewKey(k)
+	}
+	return c.JSON(http.StatusOK, page)
+}
+
+func keyFilter(q url.Values) (pgquota.KeyFilter, []problem.FieldError) {
+	f := pgquota.KeyFilter{Limit: defaultPage}
+	var wrong []problem.FieldError
+	names := make([]string, 0, len(q))
+	for name := range q {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		var err error
+		v := q.Get(name)
+		switch {
+		case len(q[name]) > 1:
+			err = errors.New("is given twice")
+		case name == "user_id":
+			f.UserID, err = v, subject.ValidateID(v)
+		case name == "org_id":
+			f.OrgID, err = v, subject.ValidateID(v)
+		case name == "limit":
+			if f.Limit, err = strconv.Atoi(v); err != nil || f.Limit < 1 || f.Limit > maxPage {
+				err = errors.New("must be a whole number from 1 to 1000")
+			}
+		case name == "cursor":
+			after, e := base64.RawURLEncoding.DecodeString(v)
+			if f.After = string(after); e != nil || subject.ValidateID(f.After) != nil {
+				err = errors.New("must be the next_cursor of a page before")
+			}
+		default:
+			err = errors.New("is not a known parameter")
+		}
+		if err != nil {
+			wrong = append(wrong, problem.FieldError{Field: cut(name), Detail: err.Error()})
+		}
+	}
+	return f, wrong
+}
