@@ -275,14 +275,14 @@ func TestStopFinishesWhatItHasBegunInOrder(t *testing.T) {
 	if err := <-s.done; err != nil {
 		t.Error(err)
 	}
-	want := []string{"readiness", "http server", "ended reservations", "quota changes", "quota cache", "rejections", "kafka", "redis", "postgres", "traces"}
+	want := []string{"readiness", "http server", "ended reservations", "limiter", "quota changes", "quota cache", "rejections", "kafka", "redis", "postgres", "traces"}
 	if got := s.logs.parts(); !slices.Equal(got, want) {
 		t.Errorf("stopped in the order %v,\nwant %v", got, want)
 	}
 	events(t, k.Brokers(), 4) // one usage, three rejections
 }
 
-func TestStartsBeforeItsStoresAndIsReadyWithThem(t *testing.T) {
+func TestDecidesBeforeRedisIsThereAndWithItOnceItIs(t *testing.T) {
 	b := start(t, broker(t).Brokers())
 	early, err := redis.Start(t.Context(), redis.Options{})
 	if err != nil {
@@ -296,15 +296,15 @@ func TestStartsBeforeItsStoresAndIsReadyWithThem(t *testing.T) {
 	cfg := b.config()
 	cfg.RedisURL, cfg.CheckBudget = url, 50*time.Millisecond
 	s := run(t, cfg)
-	if code, v := s.send("GET", "/readyz", ""); code != 503 || len(v["failing"].([]any)) != 1 {
+	if code, v := s.send("GET", "/readyz", ""); code != 200 {
 		t.Errorf("%d %v", code, v)
 	}
 	if code, _ := s.send("GET", "/healthz", ""); code != 200 {
 		t.Error("not alive")
 	}
-	began := time.Now()
-	if code, v := s.send("POST", "/internal/rate-limit/check", `{"user_id":"u1","model":"grok-2","estimated_tokens":1}`); code != 503 {
-		t.Errorf("%d %v", code, v)
+	id, began := uuid.New(), time.Now()
+	if v := s.check("u1", id, 1); v["allowed"] != true || v["degraded"] != true {
+		t.Errorf("without Redis: %v", v)
 	}
 	if d := time.Since(began); d > time.Second {
 		t.Errorf("a check took %s without Redis", d)
@@ -314,11 +314,14 @@ func TestStartsBeforeItsStoresAndIsReadyWithThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = late.Close(t.Context()) })
+	if code, v := s.record("u1", id, 1); code != 200 {
+		t.Errorf("record: %d %v", code, v)
+	}
 	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(20 * time.Millisecond) {
-		if code, v := s.send("GET", "/readyz", ""); code == 200 {
+		if v := s.check("u1", uuid.New(), 1); v["degraded"] == false {
 			break
 		} else if time.Now().After(deadline) {
-			t.Fatal(code, v)
+			t.Fatal(v)
 		}
 	}
 }

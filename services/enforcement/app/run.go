@@ -22,17 +22,20 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/redisfence"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/decide"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/fallback"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/httpapi"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/kafkausage"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/quotacache"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/redisbucket"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/redisinstances"
 )
 
 // The seams and what fills them.
 var (
 	_ decide.Quotas     = (*quotacache.Cache)(nil)
 	_ decide.Events     = (*kafkausage.Emitter)(nil)
-	_ decide.Ends       = (*redisbucket.Limiter)(nil)
+	_ decide.Ends       = (*fallback.Limiter)(nil)
+	_ fallback.Store    = (*redisbucket.Limiter)(nil)
 	_ quotacache.Loader = (*pgquota.Store)(nil)
 )
 
@@ -77,18 +80,18 @@ func Run(ctx context.Context, cfg Config) error {
 		return redisfence.Subscribe(ctx, rdb, cache.Drop, cache.DropAll)
 	})
 
-	limiter := redisbucket.New(rdb, redisbucket.Options{Tombstone: cfg.Tombstone})
-	if err := limiter.Load(ctx); err != nil {
+	buckets := redisbucket.New(rdb, redisbucket.Options{Tombstone: cfg.Tombstone})
+	if err := load(ctx, buckets); err != nil {
 		log.WarnContext(ctx, "redis is not there yet; its scripts are loaded at their first use", "err", err)
 	}
+	limiter := fallback.New(buckets, redisinstances.New(rdb, cfg.Instance), fallback.Options{Share: cfg.CheckBudget / 2, Registry: reg, Log: log})
+	stack.Go("limiter", limiter.Run)
 	engine := decide.New(cache, limiter, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
 		Region: cfg.Region, Instance: cfg.Instance, Log: log})
 
 	stack.Go("ended reservations", func(ctx context.Context) error { return emitEnds(ctx, engine, limiter, log) })
 
-	health := observe.NewHealth(
-		observe.Check{Name: "redis", Ask: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }},
-		observe.Check{Name: "postgres", Ask: once(quotas.Ping)})
+	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: once(quotas.Ping)})
 	addr, err := serve(ctx, stack, cfg.Addr, log, tracer.Wrap(newAPI(cfg, engine, health, reg, log)))
 	if err != nil {
 		return stack.Abort(err)
@@ -129,6 +132,29 @@ func emitEnds(ctx context.Context, engine *decide.Engine, ends decide.Ends, log 
 	}
 }
 
+// load may take its time, but doesn't hold up the start for a Redis that doesn't answer.
+func load(ctx context.Context, buckets *redisbucket.Limiter) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return buckets.Load(ctx)
+}
+
+// maxIdle is short, so that an outage leaves no pool full of dead connections, of which each would cost a call its time.
+const maxIdle = 5 * time.Second
+
+// abortive has a connection drop, when it is closed, what it has not sent yet: what its caller has given up must not reach Redis later,
+// when the network is back.
+func abortive(conn net.Conn) net.Conn {
+	raw := conn
+	if t, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+		raw = t.NetConn()
+	}
+	if t, ok := raw.(*net.TCPConn); ok {
+		_ = t.SetLinger(0) // it stays as it was if this fails
+	}
+	return conn
+}
+
 // openRedis makes a client whose commands end with their context: the check's budget counts.
 func openRedis(url string) (*redis.Client, error) {
 	o, err := redis.ParseURL(url)
@@ -140,6 +166,12 @@ func openRedis(url string) (*redis.Client, error) {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, 2*time.Second, 2*time.Second
 	o.DialerRetries = 1 // the command itself is tried again, as long as its context allows
 	o.PoolSize = 64
+	o.ConnMaxIdleTime = maxIdle
+	dial := redis.NewDialer(o)
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return abortive(conn), err
+	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(o), nil
 }

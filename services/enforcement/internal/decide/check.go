@@ -91,7 +91,7 @@ func ask(r Request, q tier.Quota, lease time.Duration) (limit.CheckRequest, erro
 		drawn = limit.Usage(r.InputTokens, 0)
 	}
 	return limit.CheckRequest{Shard: subject.Shard(q.OrgID, r.Subject), Subject: r.Subject, RequestID: r.RequestID, Scopes: Scopes(r.Subject, q),
-		Cost: r.cost(), Drawn: drawn, Lease: lease, DryRun: r.DryRun, Fences: fences(r.Subject, q), Meta: meta}, err
+		Cost: r.cost(), Drawn: drawn, Lease: lease, DryRun: r.DryRun, Fences: fences(r.Subject, q), Meta: meta, Away: limit.Away(q.RedisAway)}, err
 }
 
 // checkMeta is kept with the reservation: what the event of its end says about its beginning. Its names are short because Redis
@@ -129,7 +129,8 @@ type Answer struct {
 
 // decided is the answer that the limiter's decision gives.
 func decided(r Request, q tier.Quota, d limit.Decision) Answer {
-	a := Answer{Allowed: d.Allowed, RequestID: r.RequestID, Model: r.Model, Rooms: Rooms(d.Scopes), Tier: q.Tier, QuotaVersion: q.Version}
+	a := Answer{Allowed: d.Allowed, RequestID: r.RequestID, Model: r.Model, Rooms: Rooms(d.Scopes), Tier: q.Tier, QuotaVersion: q.Version,
+		Degraded: d.Degraded}
 	switch {
 	case !a.Allowed:
 		a.Reason, a.Scope, a.RetryAfter = d.Reason, d.Scope, d.RetryAfter
@@ -141,5 +142,6 @@ func decided(r Request, q tier.Quota, d limit.Decision) Answer {
 
 // refusedBy is the answer to a request that needs no decision: no scope is to blame, and no wait helps.
 func refusedBy(reason string, r Request, q tier.Quota, s limit.Status) Answer {
-	return Answer{RequestID: r.RequestID, Model: r.Model, Reason: reason, Rooms: Rooms(s.Scopes), Tier: q.Tier, QuotaVersion: q.Version}
+	return Answer{RequestID: r.RequestID, Model: r.Model, Reason: reason, Rooms: Rooms(s.Scopes), Tier: q.Tier, QuotaVersion: q.Version,
+		Degraded: s.Degraded}
 }

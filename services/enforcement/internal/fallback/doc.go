@@ -1,0 +1,2 @@
+// Package fallback is the DECISION stage while Redis is away.
+package fallback
