@@ -123,7 +123,7 @@ type CheckRequest struct {
 	RequestID uuid.UUID
 	Scopes    []Scope
 	Cost      Amounts
-	Lease     time.Duration // of the slot and the reservation; DefaultLease if 0
+	Lease     time.Duration // of the slot and the reservation, ending at a whole second; DefaultLease if 0
 	DryRun    bool          // answer, change nothing
 	Fences    []Fence
 	Drawn     Amounts // the part of Cost that is spent from the start, such as the prompt; Consume draws from the rest
@@ -196,6 +196,14 @@ type SettleRequest struct {
 	Scopes    []Scope
 	Actual    Amounts
 	Meta      string // replaces the reservation's; given back to a repeat
+}
+
+// CancelRequest takes back an open reservation as if it had never been granted.
+type CancelRequest struct {
+	Shard     int
+	Subject   subject.Subject
+	RequestID uuid.UUID
+	Scopes    []Scope // those of the check
 }
 
 // SettleStatus tells what a settle met.
@@ -293,6 +301,9 @@ type Limiter interface {
 	Check(ctx context.Context, r CheckRequest) (Decision, error)
 	Settle(ctx context.Context, r SettleRequest) (Settlement, error)
 	Consume(ctx context.Context, r ConsumeRequest) (Consumption, error)
+	// Cancel is for a check whose answer nobody got, and for nothing that was served: no event, and the id is free again. false: there is no open
+	// reservation, nothing was changed.
+	Cancel(ctx context.Context, r CancelRequest) (bool, error)
 	// Due gives what must be emitted, the longest due first. An expired reservation's tokens stay consumed; its slots are free.
 	Due(ctx context.Context, r DueRequest) ([]Due, error)
 	// MarkEmitted notes that the event of a settled reservation is durable, so that a repeated settle needn't emit it again.

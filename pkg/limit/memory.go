@@ -27,7 +27,7 @@ type Memory struct {
 	scopes       map[place]*scopeState
 	reservations map[reservationKey]*reservation
 	fences       map[string]int64
-	ops          int
+	ops, order   int
 }
 
 var _ Limiter = (*Memory)(nil)
@@ -56,7 +56,32 @@ type limitID struct {
 type scopeState struct {
 	at      int64 // ms of the last operation that was kept
 	buckets map[limitID]bucket
-	leases  map[reservationKey]int64 // until when, ms; shared by all copies
+	leases  map[int64]int64 // how many end at each instant, ms
+}
+
+func newScopeState(at int64) *scopeState {
+	return &scopeState{at: at, buckets: map[limitID]bucket{}, leases: map[int64]int64{}}
+}
+
+// open counts the leases that have not ended.
+func (st *scopeState) open(now int64) int64 {
+	var n int64
+	for until, count := range st.leases {
+		if until > now {
+			n += count
+		}
+	}
+	return n
+}
+
+// release takes off one lease. One that has ended is not there any more, or is gone with the next operation that is kept.
+func (st *scopeState) release(until, now int64) {
+	if until <= now || st.leases[until] == 0 {
+		return
+	}
+	if st.leases[until]--; st.leases[until] == 0 {
+		delete(st.leases, until)
+	}
 }
 
 type reservation struct {
@@ -65,7 +90,8 @@ type reservation struct {
 	leaseUntil       int64
 	until            int64 // when it is forgotten, ms
 	reserved         Amounts
-	due              int64 // when Due offers it, ms; 0: never
+	due              int64 // when Due offers it, ms, as dueAt gives it; 0: never
+	order            int   // in which it became due at that time
 	drawn            Amounts
 	scopes           []scopeID
 	checkMeta, meta  string
@@ -113,10 +139,7 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 		return d, nil
 	}
 	if fits && !r.DryRun {
-		lease := r.Lease.Milliseconds()
-		if lease == 0 {
-			lease = DefaultLease.Milliseconds()
-		}
+		until := leaseEnd(now, r.Lease)
 		for i, s := range r.Scopes {
 			for j, l := range s.Limits {
 				b := work[i].buckets[idOf(l)]
@@ -124,13 +147,12 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 				work[i].buckets[idOf(l)] = b
 				found[i].Buckets[j] = Bucket{b.consumed, b.credit, b.fast}
 			}
-			maps.DeleteFunc(work[i].leases, func(_ reservationKey, until int64) bool { return until <= now })
-			work[i].leases[key] = now + lease
+			work[i].leases[until]++
 			found[i].InUse++
-			m.keep(place{r.Shard, s.Name}, work[i])
+			m.keep(place{r.Shard, s.Name}, work[i], now)
 		}
-		res := &reservation{checkedAt: now, leaseUntil: now + lease, until: now + lease + Retention.Milliseconds(), due: now + lease,
-			reserved: r.Cost, drawn: r.Drawn, checkMeta: r.Meta}
+		res := &reservation{checkedAt: now, leaseUntil: until, until: until + Retention.Milliseconds(), reserved: r.Cost, drawn: r.Drawn, checkMeta: r.Meta}
+		m.dueAt(res, until)
 		for _, s := range r.Scopes {
 			res.scopes = append(res.scopes, scopeID{s.Kind, s.Name})
 		}
@@ -165,12 +187,7 @@ func (m *Memory) observe(r CheckRequest, now int64) (work []*scopeState, found [
 	fits = true
 	for _, s := range r.Scopes {
 		st, lag, changed := m.at(place{r.Shard, s.Name}, s.Limits, now, true)
-		o := Observed{LagMillis: lag}
-		for _, until := range st.leases {
-			if until > now {
-				o.InUse++
-			}
-		}
+		o := Observed{LagMillis: lag, InUse: st.open(now)}
 		if s.Slots > 0 && o.InUse >= s.Slots {
 			fits = false
 		}
@@ -182,7 +199,7 @@ func (m *Memory) observe(r CheckRequest, now int64) (work []*scopeState, found [
 			o.Buckets = append(o.Buckets, Bucket{b.consumed, b.credit, b.fast})
 		}
 		if changed {
-			m.keep(place{r.Shard, s.Name}, st.clone())
+			m.keep(place{r.Shard, s.Name}, st.clone(), now)
 		}
 		work, found = append(work, st), append(found, o)
 	}
@@ -192,7 +209,7 @@ func (m *Memory) observe(r CheckRequest, now int64) (work []*scopeState, found [
 func idOf(l Limit) limitID { return limitID{l.Counted, l.Window.Milliseconds()} }
 
 func (st *scopeState) clone() *scopeState {
-	return &scopeState{at: st.at, buckets: maps.Clone(st.buckets), leases: st.leases}
+	return &scopeState{at: st.at, buckets: maps.Clone(st.buckets), leases: maps.Clone(st.leases)}
 }
 
 // at gives a copy of a scope's state, drained to now, its limits with their present capacities if restamp, else with those they had; how
@@ -201,7 +218,7 @@ func (m *Memory) at(p place, limits []Limit, now int64, restamp bool) (st *scope
 	if old := m.scopes[p]; old != nil {
 		st = old.clone()
 	} else {
-		st = &scopeState{at: now, buckets: map[limitID]bucket{}, leases: map[reservationKey]int64{}}
+		st = newScopeState(now)
 	}
 	if len(limits) == 0 {
 		return st, 0, false
@@ -236,10 +253,19 @@ func (m *Memory) at(p place, limits []Limit, now int64, restamp bool) (st *scope
 	return st, lag, changed
 }
 
-// keep stores a scope's state. An empty bucket says nothing.
-func (m *Memory) keep(p place, st *scopeState) {
+// keep stores a scope's state. An empty bucket says nothing, nor does a lease that has ended.
+func (m *Memory) keep(p place, st *scopeState, now int64) {
 	maps.DeleteFunc(st.buckets, func(_ limitID, b bucket) bool { return b.consumed == 0 })
+	maps.DeleteFunc(st.leases, func(until, _ int64) bool { return until <= now })
 	m.scopes[p] = st
+}
+
+// dueAt has Due offer a reservation at t. What is due at that time already keeps its place.
+func (m *Memory) dueAt(res *reservation, t int64) {
+	if t = dueTime(t); t != res.due {
+		m.order++
+		res.due, res.order = t, m.order
+	}
 }
 
 // Settle implements Limiter.
@@ -273,21 +299,49 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 		out.CheckedAt, out.Reserved, out.CheckMeta = time.UnixMilli(res.checkedAt).UTC(), res.reserved, res.checkMeta
 	}
 	for _, s := range r.Scopes {
-		st, _, _ := m.at(place{r.Shard, s.Name}, s.Limits, now, false)
-		for _, l := range s.Limits {
-			delta := r.Actual[l.Counted]
-			if slices.Contains(res.scopes, scopeID{s.Kind, s.Name}) {
-				delta -= res.reserved[l.Counted]
-			}
-			b := st.buckets[idOf(l)]
-			b.add(delta)
-			st.buckets[idOf(l)] = b
-		}
-		delete(st.leases, key)
-		m.keep(place{r.Shard, s.Name}, st)
+		m.give(place{r.Shard, s.Name}, s, res, r.Actual, now)
 	}
-	res.settled, res.meta, res.until, res.due = true, r.Meta, now+Retention.Milliseconds(), now+EmitGrace.Milliseconds()
+	res.settled, res.meta, res.until = true, r.Meta, now+Retention.Milliseconds()
+	m.dueAt(res, now+EmitGrace.Milliseconds())
 	return out, nil
+}
+
+// give puts what was used in the place of what a reservation holds in a scope, and its slot is free.
+func (m *Memory) give(p place, s Scope, res *reservation, actual Amounts, now int64) {
+	st, _, _ := m.at(p, s.Limits, now, false)
+	held := slices.Contains(res.scopes, scopeID{s.Kind, s.Name})
+	for _, l := range s.Limits {
+		delta := actual[l.Counted]
+		if held {
+			delta -= res.reserved[l.Counted]
+		}
+		b := st.buckets[idOf(l)]
+		b.add(delta)
+		st.buckets[idOf(l)] = b
+	}
+	if held {
+		st.release(res.leaseUntil, now)
+	}
+	m.keep(p, st, now)
+}
+
+// Cancel implements Limiter.
+func (m *Memory) Cancel(_ context.Context, r CancelRequest) (bool, error) {
+	if err := validateScopes(r.Scopes); err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, key := m.now().UnixMilli(), reservationKey{r.Shard, r.Subject, r.RequestID}
+	res := m.reservations[key]
+	if res == nil || res.until <= now || res.settled {
+		return false, nil
+	}
+	for _, s := range r.Scopes {
+		m.give(place{r.Shard, s.Name}, s, res, Amounts{}, now)
+	}
+	delete(m.reservations, key)
+	return true, nil
 }
 
 // MarkEmitted implements Limiter.
@@ -335,7 +389,7 @@ func (m *Memory) forget(now int64) {
 			b.drain(id.window, max(0, now-time.Hour.Milliseconds()-st.at)) // not before a clock that ran backwards could ask again
 			return b.consumed == 0
 		})
-		maps.DeleteFunc(st.leases, func(_ reservationKey, until int64) bool { return until <= now })
+		maps.DeleteFunc(st.leases, func(until, _ int64) bool { return until <= now })
 		if len(st.buckets) == 0 && len(st.leases) == 0 {
 			delete(m.scopes, p)
 		}

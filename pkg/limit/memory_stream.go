@@ -47,10 +47,7 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 			}
 		}
 	}
-	lease := r.Lease.Milliseconds()
-	if lease == 0 {
-		lease = DefaultLease.Milliseconds()
-	}
+	until := leaseEnd(now, r.Lease)
 	for i, s := range r.Scopes {
 		if !pays[i] {
 			continue
@@ -62,12 +59,11 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 				work[i].buckets[idOf(l)] = b
 				found[i].Buckets[j] = Bucket{b.consumed, b.credit, b.fast}
 			}
-			m.keep(place{r.Shard, s.Name}, work[i])
 		}
-		if until, held := work[i].leases[key]; !held || until <= now {
-			found[i].InUse++
-		}
-		m.lease(place{r.Shard, s.Name}, key, now+lease)
+		work[i].release(res.leaseUntil, now)
+		work[i].leases[until]++
+		found[i].InUse = work[i].open(now)
+		m.keep(place{r.Shard, s.Name}, work[i], now)
 	}
 	if fits {
 		for _, c := range []Counted{Tokens, OutputTokens} {
@@ -75,19 +71,11 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 			res.reserved[c] = satAdd(res.reserved[c], extra[c])
 		}
 	}
-	res.leaseUntil, res.until, res.due = now+lease, now+lease+Retention.Milliseconds(), now+lease
+	res.leaseUntil, res.until = until, until+Retention.Milliseconds()
+	m.dueAt(res, until)
 	c := ConcludeConsume(r, extra, pays, fits, at, found)
 	c.LeaseUntil = time.UnixMilli(res.leaseUntil).UTC()
 	return c, nil
-}
-
-func (m *Memory) lease(p place, key reservationKey, until int64) {
-	st := m.scopes[p]
-	if st == nil {
-		st = &scopeState{buckets: map[limitID]bucket{}, leases: map[reservationKey]int64{}}
-		m.scopes[p] = st
-	}
-	st.leases[key] = until
 }
 
 // Due implements Limiter.
@@ -102,20 +90,15 @@ func (m *Memory) Due(_ context.Context, r DueRequest) ([]Due, error) {
 		}
 	}
 	slices.SortFunc(keys, func(a, b reservationKey) int {
-		return cmp.Or(cmp.Compare(m.reservations[a].due, m.reservations[b].due), cmp.Compare(a.member(), b.member()))
+		return cmp.Or(cmp.Compare(m.reservations[a].due, m.reservations[b].due), cmp.Compare(m.reservations[a].order, m.reservations[b].order))
 	})
 	out := make([]Due, 0, min(len(keys), r.Most))
 	for _, k := range keys[:min(len(keys), r.Most)] {
 		res := m.reservations[k]
 		if !res.settled {
 			res.settled, res.meta, res.until = true, r.Meta, now+Retention.Milliseconds()
-			for _, s := range res.scopes {
-				if st := m.scopes[place{k.shard, s.name}]; st != nil {
-					delete(st.leases, k)
-				}
-			}
 		}
-		res.due = now + EmitGrace.Milliseconds()
+		m.dueAt(res, now+EmitGrace.Milliseconds())
 		d := Due{Subject: k.subject, RequestID: k.id, Settlement: Settlement{Status: AlreadySettled, At: time.UnixMilli(now).UTC(),
 			Reserved: res.reserved, CheckMeta: res.checkMeta, Meta: res.meta}}
 		if res.checkedAt != 0 {
@@ -125,5 +108,3 @@ func (m *Memory) Due(_ context.Context, r DueRequest) ([]Due, error) {
 	}
 	return out, nil
 }
-
-func (k reservationKey) member() string { return k.subject.String() + ":" + k.id.String() }

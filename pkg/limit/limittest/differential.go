@@ -158,7 +158,10 @@ func (g *generator) id() uuid.UUID {
 func (g *generator) next() operation {
 	user := subject.Subject{Kind: subject.User, ID: fmt.Sprintf("u%d", g.r.IntN(2))}
 	meta := fmt.Sprintf(`{"n": %d} x`, g.r.IntN(100))
-	switch g.r.IntN(20) {
+	switch g.r.IntN(21) {
+	case 20:
+		r := limit.CancelRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes()}
+		return operation{fmt.Sprintf("cancel %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Cancel(ctx, r) }}
 	case 0:
 		g.version += g.r.Int64N(3)
 		v := g.version

@@ -223,3 +223,55 @@ func repeatTellsWhatIsHeld(w *world) {
 		w.t.Errorf("%+v", d)
 	}
 }
+
+// A check whose answer was lost is taken back: nothing is charged, nothing will expire, and the id is free.
+func cancelTakesBack(w *world) {
+	s := scope(5, 1000, 0, 1)
+	before := w.left(s)
+	_, id := w.check(300, s)
+	cancel := func() bool {
+		ok, err := w.Limiter.Cancel(context.Background(), limit.CancelRequest{Shard: w.shard, Subject: w.user, RequestID: id, Scopes: []limit.Scope{s}})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return ok
+	}
+	if !cancel() || cancel() {
+		w.t.Error("want it cancelled once")
+	}
+	if after := w.left(s); !maps.Equal(before, after) {
+		w.t.Errorf("left %v, before %v", after, before)
+	}
+	w.clock.Add(limit.DefaultLease + limit.EmitGrace)
+	if d := w.due(); len(d) != 0 {
+		w.t.Errorf("a cancelled reservation is due: %+v", d)
+	}
+	if d := w.checkID(id, 100, s); !d.Allowed || d.Repeated {
+		w.t.Errorf("checked again: %+v", d)
+	}
+	w.settle(id, 100, s)
+	if left := w.left(s); cancel() || !maps.Equal(left, w.left(s)) {
+		w.t.Error("what was settled can't be cancelled")
+	}
+}
+
+// Many leases that end in the same second are counted one by one.
+func leasesOfOneSecond(w *world) {
+	s := scope(0, 1000, 0, 3)
+	w.clock.Add(100 * time.Millisecond)
+	var ids []uuid.UUID
+	for range 3 {
+		d, id := w.check(1, s)
+		w.wantAllowed(d)
+		ids = append(ids, id)
+		w.clock.Add(200 * time.Millisecond)
+	}
+	d, _ := w.check(1, s)
+	w.wantRefused(d, limit.ReasonConcurrent)
+	for i, id := range ids {
+		w.settle(id, 1, s)
+		if got := w.left(s)["open"]; got != int64(2-i) {
+			w.t.Errorf("after %d settles %d are open", i+1, got)
+		}
+	}
+}

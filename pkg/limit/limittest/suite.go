@@ -47,6 +47,8 @@ func Run(t *testing.T, f Factory) {
 		{"ConsumeDrawsFromTheReservationFirst", consumeReserved},
 		{"StreamStopsWhenNothingIsLeft", consumeStops},
 		{"ConsumeRenewsTheLease", consumeRenews},
+		{"CancelledCheckLeavesNothing", cancelTakesBack},
+		{"LeasesOfOneSecondAreCountedOneByOne", leasesOfOneSecond},
 		{"ConsumeOfAnEndedOrUnknownReservationDrawsNothing", consumeEnded},
 		{"ConsumeObeysTheFence", consumeFenced},
 		{"SettleByAnOldQuotaPutsBackNoOldCapacity", settleKeepsCapacity},

@@ -3,11 +3,13 @@
 //
 // # Keys, all of one org (or org-less subject) in one hash slot
 //
-//	tg:{shard}:b:<scope>             string: what was consumed of each limit; expires when it would be full again
-//	tg:{shard}:l:<scope>             sorted set: open leases by expiry in ms
+//	tg:{shard}:b:<scope>             string: what was consumed of each limit, and when open leases end; expires when it says nothing
 //	tg:{shard}:r:<subject>:<request> string: the reservation, then its tombstone
 //	tg:{shard}:v:<name>              string: the published version (package redisfence)
-//	tg:{shard}:x                     sorted set: when each open reservation's lease ends, and each settled one's grace to become durable
+//	tg:{shard}:x:<n>                 list: what becomes due by second 5n: leases that end, settled ones whose event may not be durable
+//	tg:{shard}:x                     sorted set: those lists
+//
+// A decision reads with one MGET and writes two strings and a list's tail: what a script costs in Redis is its calls.
 //
 // # When something fails
 //

@@ -111,24 +111,28 @@ func (l *Limiter) check(ctx context.Context, r limit.CheckRequest, mode string) 
 		return limit.Decision{}, err
 	}
 	keys, args := l.checkCall(r, mode)
-	reply, err := checkScript.Run(ctx, l.rdb, keys, args...).Slice()
+	reply, err := checkScript.Run(ctx, l.rdb, keys, args...).Text()
 	if err != nil {
 		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
 	}
-	n, err := integers(reply, 3)
+	lines := strings.Split(reply, "\n")
+	n, err := numbers(strings.Fields(lines[0]))
 	if err != nil {
 		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
 	}
-	code, at := n[0], time.UnixMilli(n[1]).UTC()
-	if code == -1 {
+	if len(n) == 3 && n[0] == -1 {
 		return limit.Decision{}, &limit.StaleError{Name: r.Fences[n[1]-1].Name, Published: n[2]}
 	}
-	if n, err = integers(reply, 7); err != nil {
-		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
+	if len(n) != 7 || len(lines) != 1+len(r.Scopes) {
+		return limit.Decision{}, fmt.Errorf("check on redis: the script's answer has another shape: %q", reply)
 	}
-	found, err := observed(r.Scopes, n[1], reply[7:])
-	if err != nil {
-		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
+	code, at := n[0], time.UnixMilli(n[1]).UTC()
+	found := make([]limit.Observed, len(r.Scopes))
+	for i, s := range r.Scopes {
+		open, text, _ := strings.Cut(lines[1+i], " ")
+		if found[i], err = observed(s, n[1], open, text); err != nil {
+			return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
+		}
 	}
 	d := limit.Conclude(r, code != 0 || mode == "status", at, found)
 	if d.Allowed && mode == "check" {
@@ -151,16 +155,13 @@ func memberOf(s subject.Subject, id uuid.UUID) string { return s.String() + ":" 
 // keysOf gives the keys of a script in the order that their headers name.
 func keysOf(shard int, scopes []limit.Scope, member string, fences []limit.Fence) []string {
 	p := prefix(shard)
-	keys := make([]string, 0, 2*len(scopes)+2+len(fences))
+	keys := make([]string, 0, len(scopes)+2+len(fences))
 	for _, s := range scopes {
 		keys = append(keys, p+"b:"+s.Name)
 	}
 	keys = append(keys, p+"r:"+member)
 	for _, f := range fences {
 		keys = append(keys, redisfence.Key(shard, f.Name))
-	}
-	for _, s := range scopes {
-		keys = append(keys, p+"l:"+s.Name)
 	}
 	return append(keys, p+"x")
 }
@@ -241,25 +242,30 @@ func integers(reply []any, n int) ([]int64, error) {
 	return out, nil
 }
 
-// observed reads, for each scope, the open leases and the state's text (bucket.lua tells its form). The given limits come first in it.
-func observed(scopes []limit.Scope, now int64, reply []any) ([]limit.Observed, error) {
-	if len(reply) != 2*len(scopes) {
-		return nil, fmt.Errorf("the script answered for %d values of scopes, want %d", len(reply), 2*len(scopes))
-	}
-	found := make([]limit.Observed, len(scopes))
-	for i, s := range scopes {
-		open, ok1 := reply[2*i].(int64)
-		text, ok2 := reply[2*i+1].(string)
-		if !ok1 || !ok2 {
-			return nil, fmt.Errorf("the script's answer for scope %s has another shape", s.Name)
-		}
-		at, buckets, err := parseState(text, len(s.Limits))
+// numbers reads decimal integers.
+func numbers(texts []string) ([]int64, error) {
+	out := make([]int64, len(texts))
+	for i, text := range texts {
+		v, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("state of scope %s: %w", s.Name, err)
+			return nil, fmt.Errorf("value %d of the script's answer: %w", i, err)
 		}
-		found[i] = limit.Observed{InUse: open, LagMillis: max(0, at-now), Buckets: buckets}
+		out[i] = v
 	}
-	return found, nil
+	return out, nil
+}
+
+// observed reads a scope's open leases and the text of its limits' state (bucket.lua tells its form). The given limits come first in it.
+func observed(s limit.Scope, now int64, open, text string) (limit.Observed, error) {
+	inUse, err := strconv.ParseInt(open, 10, 64)
+	if err != nil {
+		return limit.Observed{}, fmt.Errorf("open leases of scope %s: %w", s.Name, err)
+	}
+	at, buckets, err := parseState(text, len(s.Limits))
+	if err != nil {
+		return limit.Observed{}, fmt.Errorf("state of scope %s: %w", s.Name, err)
+	}
+	return limit.Observed{InUse: inUse, LagMillis: max(0, at-now), Buckets: buckets}, nil
 }
 
 func parseState(text string, limits int) (at int64, buckets []limit.Bucket, err error) {
@@ -300,15 +306,32 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 		return limit.Settlement{}, err
 	}
 	member := memberOf(r.Subject, r.RequestID)
-	args := []any{l.clock(), len(r.Scopes), limit.Retention.Milliseconds(), member, r.Actual[limit.Requests], r.Actual[limit.Tokens],
-		r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds()}
-	args = appendCounted(args, r.Scopes)
-	keys := keysOf(r.Shard, r.Scopes, member, nil)
-	reply, err := settleScript.Run(ctx, l.rdb, keys, args...).Slice()
+	reply, err := l.settle(ctx, r.Shard, member, r.Scopes, r.Actual, r.Meta, limit.EmitGrace.Milliseconds())
 	if err != nil {
 		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
 	}
 	return settlement(reply)
+}
+
+// Cancel implements limit.Limiter.
+func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, error) {
+	if err := (limit.SettleRequest{Scopes: r.Scopes}).Validate(); err != nil {
+		return false, err
+	}
+	reply, err := l.settle(ctx, r.Shard, memberOf(r.Subject, r.RequestID), r.Scopes, limit.Amounts{}, "", "")
+	if err == nil {
+		var s limit.Settlement
+		if s, err = settlement(reply); err == nil {
+			return s.Status == limit.Settled, nil
+		}
+	}
+	return false, fmt.Errorf("cancel on redis: %w", err)
+}
+
+func (l *Limiter) settle(ctx context.Context, shard int, member string, scopes []limit.Scope, actual limit.Amounts, meta string, grace any) ([]any, error) {
+	args := appendCounted([]any{l.clock(), len(scopes), limit.Retention.Milliseconds(), member, actual[limit.Requests], actual[limit.Tokens],
+		actual[limit.InputTokens], actual[limit.OutputTokens], meta, grace}, scopes)
+	return settleScript.Run(ctx, l.rdb, keysOf(shard, scopes, member, nil), args...).Slice()
 }
 
 func settlement(reply []any) (limit.Settlement, error) {
@@ -337,8 +360,7 @@ func settlement(reply []any) (limit.Settlement, error) {
 // MarkEmitted implements limit.Limiter.
 func (l *Limiter) MarkEmitted(ctx context.Context, shard int, s subject.Subject, requestID uuid.UUID) error {
 	member := memberOf(s, requestID)
-	keys := []string{prefix(shard) + "r:" + member, prefix(shard) + "x"}
-	if err := emittedScript.Run(ctx, l.rdb, keys, l.clock(), l.tombstone, member).Err(); err != nil {
+	if err := emittedScript.Run(ctx, l.rdb, []string{prefix(shard) + "r:" + member}, l.clock(), l.tombstone).Err(); err != nil {
 		return fmt.Errorf("mark as emitted on redis: %w", err)
 	}
 	return nil

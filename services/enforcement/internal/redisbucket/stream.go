@@ -49,14 +49,12 @@ func consumption(r limit.ConsumeRequest, reply []any) (limit.Consumption, error)
 	if len(reply) != 5+3*len(r.Scopes) {
 		return limit.Consumption{}, errors.New("the script's answer has another shape")
 	}
-	pays, states := make([]bool, len(r.Scopes)), make([]any, 0, 2*len(r.Scopes))
-	for i := range r.Scopes {
+	pays, found := make([]bool, len(r.Scopes)), make([]limit.Observed, len(r.Scopes))
+	for i, s := range r.Scopes {
 		pays[i] = reply[5+3*i] == int64(1)
-		states = append(states, reply[6+3*i], reply[7+3*i])
-	}
-	found, err := observed(r.Scopes, n[1], states)
-	if err != nil {
-		return limit.Consumption{}, err
+		if found[i], err = observed(s, n[1], fmt.Sprint(reply[6+3*i]), fmt.Sprint(reply[7+3*i])); err != nil {
+			return limit.Consumption{}, err
+		}
 	}
 	c := limit.ConcludeConsume(r, limit.Amounts{limit.Tokens: n[3], limit.OutputTokens: n[4]}, pays, n[0] != 0, time.UnixMilli(n[1]).UTC(), found)
 	switch n[0] {
@@ -76,52 +74,63 @@ const dueValues = 8
 // Due implements limit.Limiter.
 func (l *Limiter) Due(ctx context.Context, r limit.DueRequest) ([]limit.Due, error) {
 	p := prefix(r.Shard)
-	reply, err := dueScript.Run(ctx, l.rdb, []string{p + "x"}, l.clock(), p, r.Most, limit.EmitGrace.Milliseconds(), limit.Retention.Milliseconds(), r.Meta).Slice()
-	if err != nil {
-		return nil, fmt.Errorf("due on redis: %w", err)
-	}
-	now, err := integers(reply, 1)
-	if err != nil || (len(reply)-1)%dueValues != 0 {
-		return nil, fmt.Errorf("due on redis: the script's answer has another shape: %w", err)
-	}
-	out := make([]limit.Due, 0, len(reply)/dueValues)
-	for at := 1; at < len(reply); at += dueValues {
-		v := reply[at : at+dueValues]
-		d := limit.Due{Settlement: limit.Settlement{Status: limit.AlreadySettled, At: time.UnixMilli(now[0]).UTC()}}
-		n, err := integers(v[1:], 5)
+	out := []limit.Due{}
+	for more := true; more && len(out) < r.Most; { // the script looks at so many at a time, for Redis does nothing else meanwhile
+		reply, err := dueScript.Run(ctx, l.rdb, []string{p + "x"}, l.clock(), p, r.Most-len(out), limit.EmitGrace.Milliseconds(),
+			limit.Retention.Milliseconds(), r.Meta).Slice()
 		if err != nil {
-			return nil, fmt.Errorf("due on redis: %w", err)
+			return out, fmt.Errorf("due on redis: %w", err)
 		}
-		var ok1, ok2, ok3 bool
-		var member string
-		member, ok1 = v[0].(string)
-		d.CheckMeta, ok2 = v[6].(string)
-		d.Meta, ok3 = v[7].(string)
-		if d.Subject, d.RequestID, err = parseMember(member); err != nil || !ok1 || !ok2 || !ok3 {
-			return nil, fmt.Errorf("due on redis: the script's answer has another shape: %w", err)
+		n, err := integers(reply, 2)
+		if err != nil || (len(reply)-2)%dueValues != 0 {
+			return out, fmt.Errorf("due on redis: the script's answer has another shape: %w", err)
 		}
-		if n[0] != 0 {
-			d.CheckedAt = time.UnixMilli(n[0]).UTC()
+		more = n[1] == 1
+		for at := 2; at < len(reply); at += dueValues {
+			d, err := due(reply[at:at+dueValues], n[0])
+			if err != nil {
+				return out, fmt.Errorf("due on redis: %w", err)
+			}
+			out = append(out, d)
 		}
-		d.Reserved = limit.Amounts{limit.Requests: n[1], limit.Tokens: n[2], limit.InputTokens: n[3], limit.OutputTokens: n[4]}
-		out = append(out, d)
 	}
 	return out, nil
+}
+
+func due(v []any, now int64) (limit.Due, error) {
+	d := limit.Due{Settlement: limit.Settlement{Status: limit.AlreadySettled, At: time.UnixMilli(now).UTC()}}
+	n, err := integers(v[1:], 5)
+	if err != nil {
+		return d, err
+	}
+	var ok1, ok2, ok3 bool
+	var member string
+	member, ok1 = v[0].(string)
+	d.CheckMeta, ok2 = v[6].(string)
+	d.Meta, ok3 = v[7].(string)
+	if d.Subject, d.RequestID, err = parseMember(member); err != nil || !ok1 || !ok2 || !ok3 {
+		return d, fmt.Errorf("the script's answer has another shape: %w", err)
+	}
+	if n[0] != 0 {
+		d.CheckedAt = time.UnixMilli(n[0]).UTC()
+	}
+	d.Reserved = limit.Amounts{limit.Requests: n[1], limit.Tokens: n[2], limit.InputTokens: n[3], limit.OutputTokens: n[4]}
+	return d, nil
 }
 
 // parseMember reads "<subject>:<request id>".
 func parseMember(m string) (subject.Subject, uuid.UUID, error) {
 	at := strings.LastIndexByte(m, ':')
 	if at < 0 {
-		return subject.Subject{}, uuid.Nil, fmt.Errorf("lease member %q names no request", m)
+		return subject.Subject{}, uuid.Nil, fmt.Errorf("member %q names no request", m)
 	}
 	s, err := subject.Parse(m[:at])
 	if err != nil {
-		return subject.Subject{}, uuid.Nil, fmt.Errorf("lease member %q: %w", m, err)
+		return subject.Subject{}, uuid.Nil, fmt.Errorf("member %q: %w", m, err)
 	}
 	id, err := uuid.Parse(m[at+1:])
 	if err != nil {
-		return subject.Subject{}, uuid.Nil, fmt.Errorf("lease member %q: %w", m, err)
+		return subject.Subject{}, uuid.Nil, fmt.Errorf("member %q: %w", m, err)
 	}
 	return s, id, nil
 }
