@@ -3,7 +3,6 @@ package fallback
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -14,7 +13,7 @@ const (
 	atOnce      = 8               // calls to the store at a time
 	again       = time.Second     // after a failure
 	cancelAfter = time.Second     // what is on its way to the store has arrived, most likely
-	cancelOnce  = 5 * time.Second // and then once more, in case that it has not
+	cancelOnce  = 5 * time.Second // and then once more, in case that it had not
 	lastPass    = 2 * time.Second // at the stop
 	forgetAfter = limit.DefaultTombstone
 )
@@ -175,8 +174,10 @@ func (l *Limiter) tell(ctx context.Context, k key) error {
 		e.next = l.o.Now().Add(again)
 	case e.stage != at.stage || e.tokens != at.tokens:
 		e.tokens -= at.tokens // it has drawn more, or ended
-	case at.stage == cancelled && !done && e.tries == 0:
+	case (at.stage == cancelled || at.stage == held) && !done && e.tries == 0:
 		e.tries, e.next = 1, l.o.Now().Add(cancelOnce)
+	case at.stage == held:
+		e.doubtful = false
 	case at.stage != settled || at.emitted:
 		l.book.drop(k)
 	}
@@ -191,8 +192,10 @@ func (l *Limiter) told(ctx context.Context, k key, e entry) (done bool, err erro
 		_, err = ask(ctx, l, l.endTime(), func(ctx context.Context) (limit.Consumption, error) {
 			return l.store.Consume(ctx, limit.ConsumeRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Scopes: e.scopes, Tokens: e.tokens, Lease: e.lease})
 		})
-	case cancelled:
-		return l.undo(ctx, k, e.scopes)
+	case cancelled, held:
+		return ask(ctx, l, l.endTime(), func(ctx context.Context) (bool, error) {
+			return l.store.Cancel(ctx, limit.CancelRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Scopes: e.scopes})
+		})
 	case settled, noted:
 		if e.stage == settled && !e.applied {
 			if _, err = ask(ctx, l, l.endTime(), func(ctx context.Context) (limit.Settlement, error) { return l.store.Settle(ctx, e.settle) }); err != nil {
@@ -205,8 +208,6 @@ func (l *Limiter) told(ctx context.Context, k key, e entry) (done bool, err erro
 			})
 		}
 		return true, err
-	case held:
-		return false, fmt.Errorf("request %s is still open", k.id)
 	}
 	return err == nil, err
 }

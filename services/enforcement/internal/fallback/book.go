@@ -20,7 +20,7 @@ type key struct {
 type stage int
 
 const (
-	held      stage = iota // granted here and open: nothing yet
+	held      stage = iota // granted here and open: at most that it is no longer the store's
 	drawn                  // open in the store, drawn from here: tokens and a new lease
 	settled                // ended here: what it used and, once that is so, that its event is durable
 	cancelled              // refused here, or given an error, after the store may have granted it: take that back
@@ -29,10 +29,11 @@ const (
 
 // entry is one request that the store has still to be told of.
 type entry struct {
-	stage  stage
-	local  bool // granted here
-	open   bool // by limit.AwayOpen: counted nowhere until the store is back
-	scopes []limit.Scope
+	stage    stage
+	local    bool // granted here
+	open     bool // by limit.AwayOpen: counted nowhere until the store is back
+	doubtful bool // the store may have granted it, too: it is to give that up
+	scopes   []limit.Scope
 
 	reserved, drawn limit.Amounts // of a request granted here
 	tokens          int64         // drawn since the store was away
@@ -55,7 +56,7 @@ type entry struct {
 func (e *entry) tellable() bool {
 	switch e.stage {
 	case held:
-		return false
+		return e.doubtful
 	case settled:
 		return e.emitted || (!e.local && !e.applied)
 	}

@@ -89,5 +89,6 @@ func (l *Limiter) expire(ctx context.Context, k key, e *entry, meta string) {
 	here.Scopes = l.scopes(e.scopes, e.open)
 	e.settlement, _ = l.asks().Settle(ctx, here) // Memory can't fail
 	e.settlement.Degraded = true
+	e.next = time.Time{}
 	l.book.put(k, e, settled)
 }

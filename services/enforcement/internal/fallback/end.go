@@ -57,7 +57,7 @@ func (l *Limiter) settleHere(ctx context.Context, k key, r limit.SettleRequest) 
 	if g, known := l.grants.Get(k); known && s.Status == limit.Unknown {
 		s.Status, s.CheckedAt, s.Reserved, s.CheckMeta = limit.Settled, g.at, g.reserved, g.meta
 	}
-	e.settle, e.settlement = r, s
+	e.settle, e.settlement, e.next = r, s, time.Time{}
 	l.book.put(k, e, settled)
 	l.book.dueAt(k, e, l.o.Now().Add(limit.EmitGrace))
 	l.wake()
@@ -158,6 +158,42 @@ func (l *Limiter) goOn(ctx context.Context, k key, e *entry, r limit.ConsumeRequ
 	}
 	s, err := l.asks().Status(ctx, limit.StatusRequest{Shard: r.Shard, Scopes: l.scopes(r.Scopes, false)})
 	return limit.Consumption{Status: limit.ReservationOpen, Allowed: true, At: s.At, LeaseUntil: s.At.Add(lease), Scopes: s.Scopes}, err
+}
+
+// Cancel implements limit.Limiter. While the store is away the answer is true if it may have been asked for the reservation: that is then
+// taken back when it returns.
+func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, error) {
+	if err := (limit.CheckRequest{Scopes: r.Scopes}).Validate(); err != nil {
+		return false, err
+	}
+	k := key{r.Shard, r.Subject, r.RequestID}
+	if !l.here(k) {
+		done, err := ask(ctx, l, l.endTime(), func(ctx context.Context) (bool, error) { return l.store.Cancel(ctx, r) })
+		if err == nil {
+			l.grants.Remove(k)
+			return done, nil
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.book.entries[k]
+	if e != nil && (e.stage == settled || e.stage == noted) {
+		return false, nil
+	}
+	if e != nil && e.stage == held {
+		here := r
+		here.Scopes = l.scopes(r.Scopes, e.open)
+		if done, err := l.asks().Cancel(ctx, here); !done || err != nil {
+			return false, err
+		}
+	}
+	if !l.book.put(k, &entry{scopes: r.Scopes}, cancelled) {
+		l.overflow(ctx, "cancel")
+		return false, ErrFull
+	}
+	l.grants.Remove(k)
+	l.wake()
+	return true, nil
 }
 
 // overflow counts and logs that there is no room for another request. l.mu is held.
