@@ -208,27 +208,6 @@ func TestUpgradeHoldsOnTheVeryNextCheck(t *testing.T) {
 	}
 }
 
-// Case B72: scripts that Redis has forgotten are loaded again, and nothing is given away.
-func TestForgottenScriptsCostNothing(t *testing.T) {
-	b := start(t, broker(t).Brokers())
-	b.put(t, "u1", "plus", tier.Overrides{RPMLimit: ptr(60), ConcurrentLimit: ptr(0)})
-	s := run(t, b.config())
-	allowed, began := 0, time.Now()
-	for i := range 120 {
-		if i%10 == 0 {
-			if err := b.rdb.ScriptFlush(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if s.check("u1", uuid.New(), 1)["allowed"] == true {
-			allowed++
-		}
-	}
-	if most := 60 + int(time.Since(began)/time.Second) + 1; allowed < 60 || allowed > most {
-		t.Errorf("%d admitted, want 60 to %d", allowed, most)
-	}
-}
-
 // The stop as DESIGN §9 orders it, while a record waits for Kafka and rejections are queued.
 func TestStopFinishesWhatItHasBegunInOrder(t *testing.T) {
 	k := broker(t)
