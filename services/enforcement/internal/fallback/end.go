@@ -183,8 +183,12 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 	if e != nil && e.stage == held {
 		here := r
 		here.Scopes = l.scopes(r.Scopes, e.open)
-		if done, err := l.asks().Cancel(ctx, here); !done || err != nil {
-			return false, err
+		done, err := l.asks().Cancel(ctx, here)
+		if done && !e.doubtful {
+			l.book.drop(k)
+		}
+		if !done || err != nil || !e.doubtful {
+			return done, err
 		}
 	}
 	if !l.book.put(k, &entry{scopes: r.Scopes}, cancelled) {

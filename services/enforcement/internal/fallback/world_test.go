@@ -72,7 +72,9 @@ func (s *store) Settle(ctx context.Context, r limit.SettleRequest) (limit.Settle
 		out, err := s.Memory.Settle(ctx, r)
 		if err == nil && out.Status != limit.AlreadySettled {
 			s.mu.Lock()
-			s.settles[r.RequestID]++
+			if s.settles != nil {
+				s.settles[r.RequestID]++
+			}
 			s.mu.Unlock()
 		}
 		return out, err
