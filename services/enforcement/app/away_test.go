@@ -200,10 +200,10 @@ func TestB72ForgottenScriptsRestartAndFailoverCostNoErrorAndEnforcementGoesOn(t 
 		}
 	}
 	host, port, _ := net.SplitHostPort(replica.Addr)
-	if err := promoted.SlaveOf(t.Context(), "no", "one").Err(); err != nil {
+	if err := promoted.ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.rdb.SlaveOf(t.Context(), host, port).Err(); err != nil {
+	if err := s.rdb.ReplicaOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	<-time.After(500 * time.Millisecond)

@@ -84,7 +84,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := load(ctx, buckets); err != nil {
 		log.WarnContext(ctx, "redis is not there yet; its scripts are loaded at their first use", "err", err)
 	}
-	limiter := fallback.New(buckets, redisinstances.New(rdb, cfg.Instance), fallback.Options{Share: cfg.CheckBudget / 2, Registry: reg, Log: log})
+	limiter := fallback.New(buckets, redisinstances.New(rdb, cfg.Instance), fallback.Options{Share: cfg.CheckBudget / 2, Most: cfg.AwayRequests,
+		Registry: reg, Log: log})
 	stack.Go("limiter", limiter.Run)
 	engine := decide.New(cache, limiter, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
 		Region: cfg.Region, Instance: cfg.Instance, Log: log})

@@ -37,6 +37,9 @@ func (l *Limiter) settleHere(ctx context.Context, k key, r limit.SettleRequest) 
 		s.Status, s.At, s.Emitted = limit.AlreadySettled, l.o.Now().UTC(), e.emitted
 		return s, nil
 	}
+	if e != nil && e.stage == noted {
+		return limit.Settlement{Status: limit.AlreadySettled, At: l.o.Now().UTC(), Emitted: true, Degraded: true}, nil
+	}
 	if e == nil {
 		if l.book.full() {
 			l.overflow(ctx, "record")

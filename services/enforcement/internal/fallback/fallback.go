@@ -56,8 +56,6 @@ const (
 	trip = 5
 	// remembered is how many of the store's latest grants are known here too, for the events of those that are recorded while it is away.
 	remembered = 65_536
-	// margin is left of a caller's time for the decision without the store.
-	margin = 2 * time.Millisecond
 	// sweepAfter is how long after the store's return this instance leaves the ended reservations alone: until then another one may still
 	// bring what a request used.
 	sweepAfter = 10 * time.Second
@@ -158,7 +156,7 @@ func ask[T any](ctx context.Context, l *Limiter, most time.Duration, call func(c
 	}
 	given := most
 	if deadline, ok := ctx.Deadline(); ok {
-		given = min(given, time.Until(deadline)-margin)
+		given = min(given, time.Until(deadline)-l.o.Share/10) // the rest is for the decision here
 	}
 	if given <= 0 {
 		return out, errNotAsked

@@ -2,7 +2,6 @@ package redisinstances
 
 import (
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -43,7 +42,7 @@ func TestInstancesCountThemselvesByRedissClock(t *testing.T) {
 				t.Errorf("%s, %v", ttl, err)
 			}
 			if Every*3 > Alive {
-				t.Errorf("two lost beats are a death: every %s, alive for %s", Every, time.Duration(Alive))
+				t.Errorf("two lost beats are a death: every %s, alive for %s", Every, Alive)
 			}
 		})
 	}
