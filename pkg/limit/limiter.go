@@ -125,6 +125,7 @@ type CheckRequest struct {
 	Cost      Amounts
 	Lease     time.Duration // of the slot and the reservation, ending at a whole second; DefaultLease if 0
 	DryRun    bool          // answer, change nothing
+	Fresh     bool          // RequestID was made for this call: nobody has used it, and nothing is looked up by it
 	Fences    []Fence
 	Drawn     Amounts // the part of Cost that is spent from the start, such as the prompt; Consume draws from the rest
 	Meta      string  // kept with the reservation for whoever ends it; opaque here
@@ -266,7 +267,7 @@ const (
 // whose event has not become durable within EmitGrace.
 type DueRequest struct {
 	Shard int
-	Most  int    // how many at a time
+	Most  int    // about how many at a time
 	Meta  string // the settle's Meta of those that expire now
 }
 
@@ -304,7 +305,7 @@ type Limiter interface {
 	// Cancel is for a check whose answer nobody got, and for nothing that was served: no event, and the id is free again. false: there is no open
 	// reservation, nothing was changed.
 	Cancel(ctx context.Context, r CancelRequest) (bool, error)
-	// Due gives what must be emitted, the longest due first. An expired reservation's tokens stay consumed; its slots are free.
+	// Due gives what must be emitted, in any order. An expired reservation's tokens stay consumed; its slots are free.
 	Due(ctx context.Context, r DueRequest) ([]Due, error)
 	// MarkEmitted notes that the event of a settled reservation is durable, so that a repeated settle needn't emit it again.
 	MarkEmitted(ctx context.Context, shard int, s subject.Subject, requestID uuid.UUID) error

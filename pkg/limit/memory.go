@@ -27,7 +27,7 @@ type Memory struct {
 	scopes       map[place]*scopeState
 	reservations map[reservationKey]*reservation
 	fences       map[string]int64
-	ops, order   int
+	ops          int
 }
 
 var _ Limiter = (*Memory)(nil)
@@ -90,8 +90,7 @@ type reservation struct {
 	leaseUntil       int64
 	until            int64 // when it is forgotten, ms
 	reserved         Amounts
-	due              int64 // when Due offers it, ms, as dueAt gives it; 0: never
-	order            int   // in which it became due at that time
+	due              int64 // when Due offers it, ms; 0: never
 	drawn            Amounts
 	scopes           []scopeID
 	checkMeta, meta  string
@@ -151,8 +150,8 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 			found[i].InUse++
 			m.keep(place{r.Shard, s.Name}, work[i], now)
 		}
-		res := &reservation{checkedAt: now, leaseUntil: until, until: until + Retention.Milliseconds(), reserved: r.Cost, drawn: r.Drawn, checkMeta: r.Meta}
-		m.dueAt(res, until)
+		res := &reservation{checkedAt: now, leaseUntil: until, until: until + Retention.Milliseconds(), due: until, reserved: r.Cost, drawn: r.Drawn,
+			checkMeta: r.Meta}
 		for _, s := range r.Scopes {
 			res.scopes = append(res.scopes, scopeID{s.Kind, s.Name})
 		}
@@ -260,14 +259,6 @@ func (m *Memory) keep(p place, st *scopeState, now int64) {
 	m.scopes[p] = st
 }
 
-// dueAt has Due offer a reservation at t. What is due at that time already keeps its place.
-func (m *Memory) dueAt(res *reservation, t int64) {
-	if t = dueTime(t); t != res.due {
-		m.order++
-		res.due, res.order = t, m.order
-	}
-}
-
 // Settle implements Limiter.
 func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) {
 	if err := r.Validate(); err != nil {
@@ -301,8 +292,7 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 	for _, s := range r.Scopes {
 		m.give(place{r.Shard, s.Name}, s, res, r.Actual, now)
 	}
-	res.settled, res.meta, res.until = true, r.Meta, now+Retention.Milliseconds()
-	m.dueAt(res, now+EmitGrace.Milliseconds())
+	res.settled, res.meta, res.until, res.due = true, r.Meta, now+Retention.Milliseconds(), now+EmitGrace.Milliseconds()
 	return out, nil
 }
 

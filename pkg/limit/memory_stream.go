@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -71,8 +72,7 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 			res.reserved[c] = satAdd(res.reserved[c], extra[c])
 		}
 	}
-	res.leaseUntil, res.until = until, until+Retention.Milliseconds()
-	m.dueAt(res, until)
+	res.leaseUntil, res.until, res.due = until, until+Retention.Milliseconds(), until
 	c := ConcludeConsume(r, extra, pays, fits, at, found)
 	c.LeaseUntil = time.UnixMilli(res.leaseUntil).UTC()
 	return c, nil
@@ -90,7 +90,7 @@ func (m *Memory) Due(_ context.Context, r DueRequest) ([]Due, error) {
 		}
 	}
 	slices.SortFunc(keys, func(a, b reservationKey) int {
-		return cmp.Or(cmp.Compare(m.reservations[a].due, m.reservations[b].due), cmp.Compare(m.reservations[a].order, m.reservations[b].order))
+		return cmp.Or(cmp.Compare(m.reservations[a].due, m.reservations[b].due), bytes.Compare(a.id[:], b.id[:]))
 	})
 	out := make([]Due, 0, min(len(keys), r.Most))
 	for _, k := range keys[:min(len(keys), r.Most)] {
@@ -98,7 +98,7 @@ func (m *Memory) Due(_ context.Context, r DueRequest) ([]Due, error) {
 		if !res.settled {
 			res.settled, res.meta, res.until = true, r.Meta, now+Retention.Milliseconds()
 		}
-		m.dueAt(res, now+EmitGrace.Milliseconds())
+		res.due = now + EmitGrace.Milliseconds()
 		d := Due{Subject: k.subject, RequestID: k.id, Settlement: Settlement{Status: AlreadySettled, At: time.UnixMilli(now).UTC(),
 			Reserved: res.reserved, CheckMeta: res.checkMeta, Meta: res.meta}}
 		if res.checkedAt != 0 {

@@ -1,11 +1,13 @@
 package limittest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -147,6 +149,10 @@ func (g *generator) id() uuid.UUID {
 	if len(g.known) > 0 && g.r.IntN(3) == 0 {
 		return g.known[len(g.known)-1-g.r.IntN(min(len(g.known), 20))]
 	}
+	return g.newID()
+}
+
+func (g *generator) newID() uuid.UUID {
 	var id uuid.UUID
 	for i := range id {
 		id[i] = byte(g.r.Uint32())
@@ -172,8 +178,12 @@ func (g *generator) next() operation {
 		r := limit.StatusRequest{Shard: shard, Scopes: g.scopes()}
 		return operation{fmt.Sprintf("status %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Status(ctx, r) }}
 	case 4:
-		r := limit.DueRequest{Shard: shard, Most: 1 + g.r.IntN(4), Meta: meta}
-		return operation{fmt.Sprintf("due %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Due(ctx, r) }}
+		r := limit.DueRequest{Shard: shard, Most: 1_000_000, Meta: meta} // which of many come first is nobody's promise
+		return operation{fmt.Sprintf("due %+v", r), func(ctx context.Context, s Subject) (any, error) {
+			due, err := s.Limiter.Due(ctx, r)
+			slices.SortFunc(due, func(a, b limit.Due) int { return cmp.Compare(a.RequestID.String()+a.Subject.String(), b.RequestID.String()+b.Subject.String()) })
+			return due, err
+		}}
 	case 5, 6:
 		r := limit.ConsumeRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes(), Tokens: g.amount(limit.MaxAmount), Lease: time.Duration(g.r.IntN(3)) * 20 * time.Second}
 		if g.r.IntN(4) == 0 {
@@ -191,6 +201,9 @@ func (g *generator) next() operation {
 	}
 	r := limit.CheckRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes(), Cost: g.usage(), Meta: meta,
 		DryRun: g.r.IntN(8) == 0, Lease: time.Duration(g.r.IntN(3)) * 20 * time.Second}
+	if g.r.IntN(3) == 0 {
+		r.RequestID, r.Fresh = g.newID(), true
+	}
 	if g.r.IntN(2) == 0 {
 		r.Drawn = limit.Amounts{limit.Requests: r.Cost[limit.Requests], limit.Tokens: r.Cost[limit.InputTokens], limit.InputTokens: r.Cost[limit.InputTokens]}
 	}

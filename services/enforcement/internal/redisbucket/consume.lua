@@ -1,28 +1,30 @@
 -- Draws output tokens of an open reservation: from the reservation first, and what goes beyond it from the buckets of every scope that the
 -- check reserved in, all or nothing. Renews the lease either way.
 --
--- KEYS   n scopes' states, the reservation, f fences, the index of ends; all in one hash slot
--- ARGV   1 now in ms, or ''   2 n   3 f   4 lease in ms   5 retention in ms   6 member of the index   7 tokens
+-- KEYS   n scopes' states, f fences, the tombstone, the shard's reservations; all in one hash slot
+-- ARGV   1 now in ms, or ''   2 n   3 f   4 lease in ms   5 retention in ms   6 the request's field   7 tokens
 --        then f versions, then for each scope: <kind>=<name>, number of limits, signature, and for each limit: capacity, window in ms,
 --        what it counts (1..4)
 -- Reply  {-1, fence, published version}: a fence is newer, nothing was done
 --        {code, now, lease end, extra tokens, extra output tokens, then for each scope: pays (0|1), open leases, state as text}
 --        code 1 drawn, 0 refused, 2 the reservation has ended, 3 it is unknown
+local bring, add, leases, text_of, store = library()
 local n, f = tonumber(ARGV[2]), tonumber(ARGV[3])
-local got = call('MGET', unpack(KEYS, 1, n + 1 + f))
+local got = call('MGET', unpack(KEYS, 1, n + f + 1))
 
 for i = 1, f do
-  local published = got[n + 1 + i]
+  local published = got[n + i]
   if published and tonumber(published) > tonumber(ARGV[7 + i]) then return {-1, i, tonumber(published)} end
 end
 
+local known = call('HGET', KEYS[n + f + 2], ARGV[6]) or got[n + f + 1]
 local tokens = tonumber(ARGV[7])
 local code, extra, held, checked, was, r, t, i, o, dt, dout, meta = 3, {0, 0, 0, 0}, ''
-if got[n + 1] then
+if known then
   local state, known_until
   state, checked, was, known_until, r, t, i, o, dt, dout, held, meta =
-    match(got[n + 1], '^(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  if tonumber(known_until) > now then
+    match(known, '^(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  if tonumber(known_until) > (state == 'H' and now - was or now) then
     code = state == 'H' and 1 or 2
     if code == 1 then
       t, o, dt, dout = tonumber(t), tonumber(o), tonumber(dt), tonumber(dout)
@@ -34,14 +36,12 @@ end
 local arg, scopes = 8 + f, {}
 for s = 1, n do
   local limits = tonumber(ARGV[arg + 1])
-  local scope = {limits = limits, sig = ARGV[arg + 2], at = arg + 3}
+  local scope = bring(limits, ARGV[arg + 2], arg + 3, got[s], false)
   scope.pays = code < 2 and find(',' .. held .. ',', ',' .. ARGV[arg] .. ',', 1, true)
-  bring(scope, got[s])
-  arg = arg + 3
-  for k = 1, limits do
-    if scope.pays and extra[tonumber(ARGV[arg + 2])] > tonumber(ARGV[arg]) - scope.values[2 * k - 1] then code = 0 end
-    arg = arg + 3
+  for l = 1, limits do
+    if scope.pays and extra[scope.nums[3 * l]] > scope.nums[3 * l - 2] - scope.values[2 * l - 1] then code = 0 end
   end
+  arg = arg + 3 + 3 * limits
   scopes[s] = scope
 end
 
@@ -51,7 +51,7 @@ for s = 1, n do
   local scope = scopes[s]
   if scope.pays then
     if code == 1 and extra[2] + extra[4] > 0 then
-      for k = 1, scope.limits do add(scope.values, k, extra[tonumber(ARGV[scope.at + 3 * k - 1])]) end
+      for l = 1, scope.limits do add(scope.values, l, extra[scope.nums[3 * l]]) end
     end
     leases(scope, tonumber(was) / 1000, lease_end)
     store(KEYS[s], scope, text_of(scope))
@@ -66,9 +66,7 @@ if code < 2 then
   if code == 1 then
     t, o, dt, dout = min(t + extra[2], MAX), min(o + extra[4], MAX), min(dt + tokens, MAX), min(dout + tokens, MAX)
   end
-  local till = lease_end * 1000
-  call('SET', KEYS[n + 1], format('H %s %d %d %s %d %s %d %d %d %s %s', checked, till, till + ARGV[5], r, t, i, o, dt, dout, held, meta),
-    'PX', format('%d', till - now + ARGV[5] + pad))
-  if floor((till + 4999) / 5000) ~= floor((was + 4999) / 5000) then note_due(KEYS[#KEYS], till, ARGV[6]) end
+  call('HSET', KEYS[n + f + 2], ARGV[6], format('H %s %d000 %s %s %d %s %d %d %d %s %s', checked, lease_end, ARGV[5], r, t, i, o,
+    dt, dout, held, meta))
 end
 return reply

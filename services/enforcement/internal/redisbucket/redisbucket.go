@@ -33,22 +33,23 @@ var (
 	//go:embed emitted.lua
 	emittedLua string
 
-	checkScript   = newScript(preludeLua, bucketLua, checkLua)
-	settleScript  = newScript(preludeLua, bucketLua, settleLua)
-	consumeScript = newScript(preludeLua, bucketLua, consumeLua)
-	dueScript     = newScript(preludeLua, dueLua)
-	emittedScript = newScript(preludeLua, emittedLua)
+	checkSource   = source(preludeLua, bucketLua, checkLua)
+	checkScript   = redis.NewScript(checkSource)
+	settleScript  = redis.NewScript(source(preludeLua, bucketLua, settleLua))
+	consumeScript = redis.NewScript(source(preludeLua, bucketLua, consumeLua))
+	dueScript     = redis.NewScript(source(preludeLua, dueLua))
+	emittedScript = redis.NewScript(source(preludeLua, emittedLua))
 )
 
-// newScript joins files to one script, without the lines that only comment: the embedded Redis compiles it at every call.
-func newScript(files ...string) *redis.Script {
+// source joins files to one script, without the lines that only comment: the embedded Redis compiles it at every call.
+func source(files ...string) string {
 	var code []string
 	for line := range strings.Lines(strings.Join(files, "")) {
 		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "--") {
 			code = append(code, text)
 		}
 	}
-	return redis.NewScript(strings.Join(code, "\n"))
+	return strings.Join(code, "\n")
 }
 
 // Options are a Limiter's settings. Zero values take the defaults.
@@ -94,8 +95,11 @@ func (l *Limiter) clock() string {
 // Check implements limit.Limiter.
 func (l *Limiter) Check(ctx context.Context, r limit.CheckRequest) (limit.Decision, error) {
 	mode := "check"
-	if r.DryRun {
+	switch {
+	case r.DryRun:
 		mode = "dry"
+	case r.Fresh:
+		mode = "fresh"
 	}
 	return l.check(ctx, r, mode)
 }
@@ -135,7 +139,7 @@ func (l *Limiter) check(ctx context.Context, r limit.CheckRequest, mode string) 
 		}
 	}
 	d := limit.Conclude(r, code != 0 || mode == "status", at, found)
-	if d.Allowed && mode == "check" {
+	if d.Allowed && (mode == "check" || mode == "fresh") {
 		d.Repeated, d.Reserved = code == 2, r.Cost
 		if d.Repeated {
 			d.Reserved = limit.Amounts{limit.Requests: n[3], limit.Tokens: n[4], limit.InputTokens: n[5], limit.OutputTokens: n[6]}
@@ -159,12 +163,15 @@ func keysOf(shard int, scopes []limit.Scope, member string, fences []limit.Fence
 	for _, s := range scopes {
 		keys = append(keys, p+"b:"+s.Name)
 	}
-	keys = append(keys, p+"r:"+member)
 	for _, f := range fences {
 		keys = append(keys, redisfence.Key(shard, f.Name))
 	}
-	return append(keys, p+"x")
+	return append(keys, tombstoneKey(shard, member), reservationsKey(shard))
 }
+
+func tombstoneKey(shard int, member string) string { return prefix(shard) + "r:" + member }
+
+func reservationsKey(shard int) string { return prefix(shard) + "o" }
 
 // leaseMillis gives a lease in ms, the default for 0.
 func leaseMillis(d time.Duration) int64 {
@@ -211,7 +218,7 @@ func appendCounted(args []any, scopes []limit.Scope) []any {
 
 var counted = [...]string{limit.Requests: "r", limit.Tokens: "t", limit.InputTokens: "i", limit.OutputTokens: "o"}
 
-// signature names a list of limits and their capacities as the state's text begins: "r60:40,t60:40000,t86400:500000".
+// signature names a list of limits and their capacities as the state's text begins: "r60:40,t60:40000,t86400:500000|".
 func signature(limits []limit.Limit) string {
 	b := make([]byte, 0, 16*len(limits))
 	for i, l := range limits {
@@ -223,7 +230,7 @@ func signature(limits []limit.Limit) string {
 		b = append(b, ':')
 		b = strconv.AppendInt(b, l.Capacity, 10)
 	}
-	return string(b)
+	return string(append(b, '|'))
 }
 
 // integers reads the first n values of a script's answer.
@@ -360,7 +367,7 @@ func settlement(reply []any) (limit.Settlement, error) {
 // MarkEmitted implements limit.Limiter.
 func (l *Limiter) MarkEmitted(ctx context.Context, shard int, s subject.Subject, requestID uuid.UUID) error {
 	member := memberOf(s, requestID)
-	if err := emittedScript.Run(ctx, l.rdb, []string{prefix(shard) + "r:" + member}, l.clock(), l.tombstone).Err(); err != nil {
+	if err := emittedScript.Run(ctx, l.rdb, []string{tombstoneKey(shard, member), reservationsKey(shard)}, l.clock(), l.tombstone, member).Err(); err != nil {
 		return fmt.Errorf("mark as emitted on redis: %w", err)
 	}
 	return nil

@@ -71,12 +71,14 @@ func consumption(r limit.ConsumeRequest, reply []any) (limit.Consumption, error)
 // dueValues is how many values due.lua answers for each ended reservation.
 const dueValues = 8
 
-// Due implements limit.Limiter.
+// lookAt is how many reservations due.lua looks at in one step, about: Redis does nothing else meanwhile.
+const lookAt = 200
+
+// Due implements limit.Limiter. It looks at all open reservations of the shard unless it has found enough before.
 func (l *Limiter) Due(ctx context.Context, r limit.DueRequest) ([]limit.Due, error) {
-	p := prefix(r.Shard)
 	out := []limit.Due{}
-	for more := true; more && len(out) < r.Most; { // the script looks at so many at a time, for Redis does nothing else meanwhile
-		reply, err := dueScript.Run(ctx, l.rdb, []string{p + "x"}, l.clock(), p, r.Most-len(out), limit.EmitGrace.Milliseconds(),
+	for cursor := int64(0); len(out) < r.Most; {
+		reply, err := dueScript.Run(ctx, l.rdb, []string{reservationsKey(r.Shard)}, l.clock(), cursor, lookAt, limit.EmitGrace.Milliseconds(),
 			limit.Retention.Milliseconds(), r.Meta).Slice()
 		if err != nil {
 			return out, fmt.Errorf("due on redis: %w", err)
@@ -85,13 +87,15 @@ func (l *Limiter) Due(ctx context.Context, r limit.DueRequest) ([]limit.Due, err
 		if err != nil || (len(reply)-2)%dueValues != 0 {
 			return out, fmt.Errorf("due on redis: the script's answer has another shape: %w", err)
 		}
-		more = n[1] == 1
 		for at := 2; at < len(reply); at += dueValues {
 			d, err := due(reply[at:at+dueValues], n[0])
 			if err != nil {
 				return out, fmt.Errorf("due on redis: %w", err)
 			}
 			out = append(out, d)
+		}
+		if cursor = n[1]; cursor == 0 {
+			break
 		}
 	}
 	return out, nil
@@ -135,12 +139,12 @@ func parseMember(m string) (subject.Subject, uuid.UUID, error) {
 	return s, id, nil
 }
 
-// DueShards gives the shards whose index of ends holds anything, due or not.
+// DueShards gives the shards that hold any reservation, due or not.
 func (l *Limiter) DueShards(ctx context.Context) ([]int, error) {
 	pipe := l.rdb.Pipeline()
 	held := make([]*redis.IntCmd, subject.Shards)
 	for shard := range held {
-		held[shard] = pipe.Exists(ctx, prefix(shard)+"x")
+		held[shard] = pipe.Exists(ctx, reservationsKey(shard))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("look for ended reservations on redis: %w", err)
