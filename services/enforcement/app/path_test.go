@@ -230,6 +230,7 @@ func TestStopFinishesWhatItHasBegunInOrder(t *testing.T) {
 	}
 	answered := make(chan int, 1)
 	go func() { code, _ := s.record("u1", id, 10); answered <- code }()
+	s.awaitGauge("tollgate_events_pending", 1, 5*time.Second) // the record's, not only the rejections, which are held as well
 	<-held
 	s.stop()
 	for deadline := time.Now().Add(5 * time.Second); !slices.Contains(s.logs.parts(), "readiness"); <-time.After(5 * time.Millisecond) {
