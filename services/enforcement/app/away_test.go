@@ -258,6 +258,7 @@ func TestB73RedisRefusedBlackHoledOrSlowIsServedLocallyInTimeAndAppliedAfterward
 		if code, v := s.send("GET", "/readyz", ""); code != 200 {
 			t.Errorf("%s: /readyz says %d %v", phase.name, code, v)
 		}
+		mending := time.Now()
 		phase.mend_()
 		mended := time.Now()
 		s.awaitGauge("tollgate_limiter_degraded", 0, backWithin)
@@ -276,7 +277,7 @@ func TestB73RedisRefusedBlackHoledOrSlowIsServedLocallyInTimeAndAppliedAfterward
 			if a.is("degraded") {
 				local++
 			}
-			if a.at.After(opened) && a.at.Before(mended) {
+			if a.at.After(opened) && a.at.Before(mending) {
 				if slowest = max(slowest, a.took); !a.is("degraded") {
 					t.Errorf("%s: not degraded: %v", phase.name, a.v)
 				}
