@@ -31,11 +31,12 @@ func Conclude(r CheckRequest, allowed bool, at time.Time, found []Observed) Deci
 		for j, l := range s.Limits {
 			f, window := found[i].Buckets[j], l.Window.Milliseconds()
 			b := bucket{consumed: f.Consumed, credit: f.Credit, capacity: l.Capacity, fast: f.Fast}
-			state.Limits[j] = LimitState{Limit: l, Remaining: max(0, l.Capacity-b.consumed), ResetAt: after(at, lagged(b.wait(window, 0), found[i].LagMillis))}
+			state.Limits[j] = LimitState{Limit: l, Remaining: max(0, l.Capacity-b.consumed), bucket: b,
+				ResetAt: after(at, lagged(b.wait(window, 0), found[i].LagMillis))}
 			if allowed || tooLarge {
 				continue
 			}
-			cost := r.Cost[l.Counted]
+			cost := s.charge(j, r.Cost)
 			if cost > l.Capacity {
 				tooLarge = true
 				d.Reason, d.Scope, d.RetryAfter = ReasonRequestTooLarge, s.Kind, 0
@@ -47,7 +48,7 @@ func Conclude(r CheckRequest, allowed bool, at time.Time, found []Observed) Deci
 				}
 			}
 		}
-		if !allowed && !tooLarge && s.Slots > 0 && state.InUse >= s.Slots && SlotHint > d.RetryAfter {
+		if !allowed && !tooLarge && s.Slots > 0 && !s.slotLent && state.InUse >= s.Slots && SlotHint > d.RetryAfter {
 			d.Reason, d.Scope, d.RetryAfter = ReasonConcurrent, s.Kind, SlotHint
 		}
 		d.Scopes[i] = state
@@ -97,7 +98,7 @@ func (r ConsumeRequest) Validate() error {
 
 // ConcludeConsume is Conclude for a consume that needed extra amounts from the buckets of the scopes that pay for it (nil: none does).
 func ConcludeConsume(r ConsumeRequest, extra Amounts, pays []bool, allowed bool, at time.Time, found []Observed) Consumption {
-	c := Consumption{Status: ReservationOpen, Allowed: allowed, At: at,
+	c := Consumption{Status: ReservationOpen, Allowed: allowed, At: at, extra: extra,
 		Scopes: Conclude(CheckRequest{Scopes: r.Scopes}, true, at, found).Scopes}
 	if allowed {
 		return c

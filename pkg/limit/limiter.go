@@ -98,7 +98,14 @@ type Scope struct {
 	Name   string
 	Limits []Limit
 	Slots  int64
+	Split  bool // over the shards of the request's Spread, if it has one
+
+	lent     []int64 // what other shards have lent, by limit: it is not charged here
+	slotLent bool    // the slot is another shard's
 }
+
+// Lent is what other shards lend to the scope in one check: nil, or an amount for each limit; and whether they hold its slot.
+func (s Scope) Lent() (amounts []int64, slot bool) { return s.lent, s.slotLent }
 
 // Fence refuses a decision made with an old quota: it passes only while no newer version of what Name names was published.
 type Fence struct {
@@ -118,7 +125,8 @@ func (e *StaleError) Error() string {
 
 // CheckRequest asks for one reservation in all of its scopes at once.
 type CheckRequest struct {
-	Shard     int // subject.Shard of the payer: the scopes' keys all lie there
+	Shard     int // subject.Shard of the payer, or the request's Home in Spread: the scopes' keys all lie there
+	Spread    Spread
 	Subject   subject.Subject
 	RequestID uuid.UUID
 	Scopes    []Scope
@@ -185,6 +193,8 @@ type LimitState struct {
 	Limit
 	Remaining int64
 	ResetAt   time.Time
+
+	bucket bucket
 }
 
 // SettleRequest ends a reservation with what was used. Scopes are those that the subject has now, as far as the caller knows; what was
@@ -192,16 +202,19 @@ type LimitState struct {
 // and needs no Fences.
 type SettleRequest struct {
 	Shard     int
+	Spread    Spread
 	Subject   subject.Subject
 	RequestID uuid.UUID
 	Scopes    []Scope
 	Actual    Amounts
 	Meta      string // replaces the reservation's; given back to a repeat
+	Known     bool   // change nothing if the reservation is unknown here
 }
 
 // CancelRequest takes back an open reservation as if it had never been granted.
 type CancelRequest struct {
 	Shard     int
+	Spread    Spread
 	Subject   subject.Subject
 	RequestID uuid.UUID
 	Scopes    []Scope // those of the check
@@ -223,16 +236,18 @@ type Settlement struct {
 	At        time.Time // the limiter's clock now
 	CheckedAt time.Time // when the reservation was made; zero if Unknown
 	Reserved  Amounts
-	CheckMeta string // the Meta of the check; "" once Emitted or if Unknown
-	Meta      string // the Meta of the settle that counted: the request's own, or the first one's if AlreadySettled
-	Emitted   bool   // MarkEmitted was called: its event is durable
-	Degraded  bool   // made without the store, and applied to it later
+	LeaseWas  time.Time // when the lease that was settled would have ended; zero if AlreadySettled or Unknown
+	CheckMeta string    // the Meta of the check; "" once Emitted or if Unknown
+	Meta      string    // the Meta of the settle that counted: the request's own, or the first one's if AlreadySettled
+	Emitted   bool      // MarkEmitted was called: its event is durable
+	Degraded  bool      // made without the store, and applied to it later
 }
 
 // ConsumeRequest draws output tokens of an open reservation while they are produced, and renews its lease. Scopes and Fences are those of a
 // check.
 type ConsumeRequest struct {
 	Shard     int
+	Spread    Spread
 	Subject   subject.Subject
 	RequestID uuid.UUID
 	Scopes    []Scope
@@ -250,7 +265,11 @@ type Consumption struct {
 	RetryAfter time.Duration // as in a Decision
 	At         time.Time
 	LeaseUntil time.Time // renewed, also when nothing could be drawn; zero if the reservation isn't open
+	LeaseWas   time.Time // when it would have ended before; zero likewise
+	CheckMeta  string    // the Meta of the check, of an open reservation
 	Scopes     []ScopeState
+
+	extra Amounts // what the buckets had to give
 }
 
 // ReservationStatus tells in which state a consume found its reservation.
@@ -282,6 +301,7 @@ type Due struct {
 // StatusRequest reads scopes without changing them. Fences are those of a check: what is told is by the quota of the moment.
 type StatusRequest struct {
 	Shard  int
+	Spread Spread
 	Scopes []Scope
 	Fences []Fence
 }

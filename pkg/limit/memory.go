@@ -93,6 +93,7 @@ type reservation struct {
 	due              int64 // when Due offers it, ms; 0: never
 	drawn            Amounts
 	scopes           []scopeID
+	lent             map[scopeID]bool // whose slot another shard holds
 	checkMeta, meta  string
 }
 
@@ -142,18 +143,26 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 		for i, s := range r.Scopes {
 			for j, l := range s.Limits {
 				b := work[i].buckets[idOf(l)]
-				b.add(r.Cost[l.Counted])
+				b.add(s.charge(j, r.Cost))
 				work[i].buckets[idOf(l)] = b
 				found[i].Buckets[j] = Bucket{b.consumed, b.credit, b.fast}
 			}
-			work[i].leases[until]++
-			found[i].InUse++
+			if !s.slotLent {
+				work[i].leases[until]++
+				found[i].InUse++
+			}
 			m.keep(place{r.Shard, s.Name}, work[i], now)
 		}
 		res := &reservation{checkedAt: now, leaseUntil: until, until: until + Retention.Milliseconds(), due: until, reserved: r.Cost, drawn: r.Drawn,
 			checkMeta: r.Meta}
 		for _, s := range r.Scopes {
 			res.scopes = append(res.scopes, scopeID{s.Kind, s.Name})
+			if s.slotLent {
+				if res.lent == nil {
+					res.lent = map[scopeID]bool{}
+				}
+				res.lent[scopeID{s.Kind, s.Name}] = true
+			}
 		}
 		m.reservations[key] = res
 	} else if fits {
@@ -187,12 +196,12 @@ func (m *Memory) observe(r CheckRequest, now int64) (work []*scopeState, found [
 	for _, s := range r.Scopes {
 		st, lag, changed := m.at(place{r.Shard, s.Name}, s.Limits, now, true)
 		o := Observed{LagMillis: lag, InUse: st.open(now)}
-		if s.Slots > 0 && o.InUse >= s.Slots {
+		if s.Slots > 0 && o.InUse >= s.Slots && !s.slotLent {
 			fits = false
 		}
-		for _, l := range s.Limits {
+		for j, l := range s.Limits {
 			b := st.buckets[idOf(l)]
-			if r.Cost[l.Counted] > l.Capacity-b.consumed {
+			if s.charge(j, r.Cost) > l.Capacity-b.consumed {
 				fits = false
 			}
 			o.Buckets = append(o.Buckets, Bucket{b.consumed, b.credit, b.fast})
@@ -275,6 +284,8 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 	}
 	out := Settlement{Status: Settled, At: time.UnixMilli(now).UTC(), Meta: r.Meta}
 	switch {
+	case res == nil && r.Known:
+		return Settlement{Status: Unknown, At: out.At}, nil
 	case res == nil:
 		out.Status = Unknown
 		res = &reservation{}
@@ -288,6 +299,7 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 		return out, nil
 	default:
 		out.CheckedAt, out.Reserved, out.CheckMeta = time.UnixMilli(res.checkedAt).UTC(), res.reserved, res.checkMeta
+		out.LeaseWas = time.UnixMilli(res.leaseUntil).UTC()
 	}
 	for _, s := range r.Scopes {
 		m.give(place{r.Shard, s.Name}, s, res, r.Actual, now)
@@ -309,7 +321,7 @@ func (m *Memory) give(p place, s Scope, res *reservation, actual Amounts, now in
 		b.add(delta)
 		st.buckets[idOf(l)] = b
 	}
-	if held {
+	if held && !res.lent[scopeID{s.Kind, s.Name}] {
 		st.release(res.leaseUntil, now)
 	}
 	m.keep(p, st, now)

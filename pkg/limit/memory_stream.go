@@ -42,8 +42,8 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 	for i, s := range r.Scopes {
 		// A scope that the check did not know is charged by the settlement, in full.
 		pays[i] = slices.Contains(res.scopes, scopeID{s.Kind, s.Name})
-		for _, l := range s.Limits {
-			if pays[i] && extra[l.Counted] > l.Capacity-work[i].buckets[idOf(l)].consumed {
+		for j, l := range s.Limits {
+			if pays[i] && s.charge(j, extra) > l.Capacity-work[i].buckets[idOf(l)].consumed {
 				fits = false
 			}
 		}
@@ -56,14 +56,16 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 		if fits && extra != (Amounts{}) {
 			for j, l := range s.Limits {
 				b := work[i].buckets[idOf(l)]
-				b.add(extra[l.Counted])
+				b.add(s.charge(j, extra))
 				work[i].buckets[idOf(l)] = b
 				found[i].Buckets[j] = Bucket{b.consumed, b.credit, b.fast}
 			}
 		}
-		work[i].release(res.leaseUntil, now)
-		work[i].leases[until]++
-		found[i].InUse = work[i].open(now)
+		if !res.lent[scopeID{s.Kind, s.Name}] {
+			work[i].release(res.leaseUntil, now)
+			work[i].leases[until]++
+			found[i].InUse = work[i].open(now)
+		}
 		m.keep(place{r.Shard, s.Name}, work[i], now)
 	}
 	if fits {
@@ -72,9 +74,10 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 			res.reserved[c] = satAdd(res.reserved[c], extra[c])
 		}
 	}
+	was := time.UnixMilli(res.leaseUntil).UTC()
 	res.leaseUntil, res.until, res.due = until, until+Retention.Milliseconds(), until
 	c := ConcludeConsume(r, extra, pays, fits, at, found)
-	c.LeaseUntil = time.UnixMilli(res.leaseUntil).UTC()
+	c.LeaseUntil, c.LeaseWas, c.CheckMeta = time.UnixMilli(res.leaseUntil).UTC(), was, res.checkMeta
 	return c, nil
 }
 
@@ -105,6 +108,42 @@ func (m *Memory) Due(_ context.Context, r DueRequest) ([]Due, error) {
 			d.CheckedAt = time.UnixMilli(res.checkedAt).UTC()
 		}
 		out = append(out, d)
+	}
+	return out, nil
+}
+
+// Transfer implements Lender.
+func (m *Memory) Transfer(_ context.Context, r TransferRequest) (Transferred, error) {
+	if err := r.Validate(); err != nil {
+		return Transferred{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now().UnixMilli()
+	out := Transferred{At: time.UnixMilli(now).UTC(), Amounts: make([][]int64, len(r.Scopes)), Slots: make([]bool, len(r.Scopes)), Found: make([]Observed, len(r.Scopes))}
+	for i, s := range r.Scopes {
+		line := r.Lines[i]
+		st, lag, _ := m.at(place{r.Shard, s.Name}, s.Limits, now, true)
+		out.Found[i].LagMillis, out.Amounts[i] = lag, make([]int64, len(s.Limits))
+		for j, l := range s.Limits {
+			b := st.buckets[idOf(l)]
+			n := line.Amounts[j]
+			if n > 0 && !line.Debt {
+				n = max(0, min(n, l.Capacity-b.consumed))
+			}
+			b.add(n)
+			st.buckets[idOf(l)], out.Amounts[i][j] = b, n
+			out.Found[i].Buckets = append(out.Found[i].Buckets, Bucket{b.consumed, b.credit, b.fast})
+		}
+		if !line.Drop.IsZero() {
+			st.release(line.Drop.UnixMilli(), now)
+		}
+		if !line.Take.IsZero() && (s.Slots == 0 || line.Debt || st.open(now) < s.Slots) {
+			st.leases[line.Take.UnixMilli()]++
+			out.Slots[i] = true
+		}
+		out.Found[i].InUse = st.open(now)
+		m.keep(place{r.Shard, s.Name}, st, now)
 	}
 	return out, nil
 }

@@ -23,7 +23,7 @@ import (
 func Differential(t *testing.T, seed uint64, operations int, model, other Factory) {
 	t.Helper()
 	clock := NewClock()
-	a, b := model(t, clock), other(t, clock)
+	a, b := spreading(model(t, clock)), spreading(other(t, clock))
 	r := rand.New(rand.NewPCG(seed, 0))
 	g := &generator{r: r, capacities: map[string][]int64{}}
 	ctx := context.Background()
@@ -41,6 +41,25 @@ func Differential(t *testing.T, seed uint64, operations int, model, other Factor
 			}
 		}
 	}
+}
+
+// spread is where some requests lie; the others lie in its first shard.
+var spread = limit.Spread{First: shard, Shards: 3}
+
+// spreading has a subject decide over several shards; without a Spread a request takes the same way as ever.
+func spreading(s Subject) Subject {
+	s.Limiter = spreader{limit.Spreader{Lender: s.Limiter}, s.Limiter}
+	return s
+}
+
+// spreader is a Spreader whose Transfer can be called, too.
+type spreader struct {
+	limit.Limiter
+	lender limit.Lender
+}
+
+func (s spreader) Transfer(ctx context.Context, r limit.TransferRequest) (limit.Transferred, error) {
+	return s.lender.Transfer(ctx, r)
 }
 
 // plausible holds for every decision, whoever made it.
@@ -112,6 +131,17 @@ func (g *generator) amount(limitTo int64) int64 {
 	return g.r.Int64N(400)
 }
 
+// place puts a request into the first shard, or spreads it; then some of its scopes are split.
+func (g *generator) place(id uuid.UUID, scopes []limit.Scope) (int, limit.Spread) {
+	if id[0]%3 != 0 { // by its id, so that what belongs together meets
+		return shard, limit.Spread{}
+	}
+	for i := range scopes {
+		scopes[i].Split = g.r.IntN(4) > 0
+	}
+	return spread.Home(id.String()), spread
+}
+
 func (g *generator) usage() limit.Amounts {
 	return limit.Usage(g.amount(limit.MaxAmount/2), g.amount(limit.MaxAmount/2))
 }
@@ -166,44 +196,58 @@ func (g *generator) next() operation {
 	meta := fmt.Sprintf(`{"n": %d} x`, g.r.IntN(100))
 	switch g.r.IntN(21) {
 	case 20:
-		r := limit.CancelRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes()}
+		r := limit.CancelRequest{Subject: user, RequestID: g.id(), Scopes: g.scopes()}
+		r.Shard, r.Spread = g.place(r.RequestID, r.Scopes)
 		return operation{fmt.Sprintf("cancel %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Cancel(ctx, r) }}
 	case 0:
 		g.version += g.r.Int64N(3)
 		v := g.version
 		return operation{fmt.Sprintf("publish %d", v), func(ctx context.Context, s Subject) (any, error) {
-			return nil, s.Publish(ctx, shard, "user:x", v)
+			var err error
+			for i := range spread.Shards {
+				err = errors.Join(err, s.Publish(ctx, spread.At(i), "user:x", v))
+			}
+			return nil, err
 		}}
 	case 1, 2:
 		r := limit.StatusRequest{Shard: shard, Scopes: g.scopes()}
+		if g.r.IntN(3) == 0 {
+			_, r.Spread = g.place(uuid.UUID{}, r.Scopes)
+		}
 		return operation{fmt.Sprintf("status %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Status(ctx, r) }}
 	case 4:
-		r := limit.DueRequest{Shard: shard, Most: 1_000_000, Meta: meta} // which of many come first is nobody's promise
+		r := limit.DueRequest{Shard: spread.At(g.r.IntN(3)), Most: 1_000_000, Meta: meta} // which of many come first is nobody's promise
 		return operation{fmt.Sprintf("due %+v", r), func(ctx context.Context, s Subject) (any, error) {
 			due, err := s.Limiter.Due(ctx, r)
-			slices.SortFunc(due, func(a, b limit.Due) int { return cmp.Compare(a.RequestID.String()+a.Subject.String(), b.RequestID.String()+b.Subject.String()) })
+			slices.SortFunc(due, func(a, b limit.Due) int {
+				return cmp.Compare(a.RequestID.String()+a.Subject.String(), b.RequestID.String()+b.Subject.String())
+			})
 			return due, err
 		}}
 	case 5, 6:
-		r := limit.ConsumeRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes(), Tokens: g.amount(limit.MaxAmount), Lease: time.Duration(g.r.IntN(3)) * 20 * time.Second}
+		r := limit.ConsumeRequest{Subject: user, RequestID: g.id(), Scopes: g.scopes(), Tokens: g.amount(limit.MaxAmount), Lease: time.Duration(g.r.IntN(3)) * 20 * time.Second}
+		r.Shard, r.Spread = g.place(r.RequestID, r.Scopes)
 		if g.r.IntN(4) == 0 {
 			r.Fences = []limit.Fence{{Name: "user:x", Version: max(0, g.version-g.r.Int64N(2))}}
 		}
 		return operation{fmt.Sprintf("consume %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Consume(ctx, r) }}
 	case 3:
 		id := g.id()
+		at, _ := g.place(id, nil)
 		return operation{"emitted " + id.String(), func(ctx context.Context, s Subject) (any, error) {
-			return nil, s.Limiter.MarkEmitted(ctx, shard, user, id)
+			return nil, s.Limiter.MarkEmitted(ctx, at, user, id)
 		}}
 	case 7, 8, 9, 10:
-		r := limit.SettleRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes(), Actual: g.usage(), Meta: meta}
+		r := limit.SettleRequest{Subject: user, RequestID: g.id(), Scopes: g.scopes(), Actual: g.usage(), Meta: meta, Known: g.r.IntN(4) == 0}
+		r.Shard, r.Spread = g.place(r.RequestID, r.Scopes)
 		return operation{fmt.Sprintf("settle %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Settle(ctx, r) }}
 	}
-	r := limit.CheckRequest{Shard: shard, Subject: user, RequestID: g.id(), Scopes: g.scopes(), Cost: g.usage(), Meta: meta,
+	r := limit.CheckRequest{Subject: user, RequestID: g.id(), Scopes: g.scopes(), Cost: g.usage(), Meta: meta,
 		DryRun: g.r.IntN(8) == 0, Lease: time.Duration(g.r.IntN(3)) * 20 * time.Second}
 	if g.r.IntN(3) == 0 {
 		r.RequestID, r.Fresh = g.newID(), true
 	}
+	r.Shard, r.Spread = g.place(r.RequestID, r.Scopes)
 	if g.r.IntN(2) == 0 {
 		r.Drawn = limit.Amounts{limit.Requests: r.Cost[limit.Requests], limit.Tokens: r.Cost[limit.InputTokens], limit.InputTokens: r.Cost[limit.InputTokens]}
 	}

@@ -32,7 +32,7 @@ func (c *Clock) Add(d time.Duration) { c.ms.Add(d.Milliseconds()) }
 
 // Subject is one implementation under test.
 type Subject struct {
-	Limiter limit.Limiter
+	Limiter limit.Lender
 	Publish func(ctx context.Context, shard int, name string, version int64) error
 }
 

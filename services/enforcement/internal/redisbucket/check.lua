@@ -3,7 +3,8 @@
 -- KEYS   n scopes' states, f fences, the tombstone, the shard's reservations; all in one hash slot
 -- ARGV   1 now in ms, or '' for Redis's own time   2 mode: check | fresh | dry | status; fresh: nobody has used the request id   3 n   4 f
 --        5 lease in ms   6 retention in ms   7 the request's field   8 what the reservation keeps: costs by kind, tokens and output tokens
---        drawn, scopes, meta; then f versions, then for each scope: slots, number of limits, signature, and for each limit: capacity, window in ms, cost
+--        drawn, scopes, meta; then f versions, then for each scope: slots, 0 for unlimited, - for a slot that another shard holds, number of
+--        limits, signature, and for each limit: capacity, window in ms, and what is charged here: negative if others lend more than the cost
 -- Reply  "-1 <fence> <published version>": a fence is newer, nothing was done
 --        "<code> <now> <lease end> <reserved requests> <tokens> <input tokens> <output tokens>", the reserved ones of a repeat, else 0; then
 --        for each scope a line "<open leases> <state>". One string, for a reply of many values costs more than the rest of the script.
@@ -77,7 +78,7 @@ for s = 1, n do
     open, values = scope.open, scope.values
   end
   if code == 1 then
-    if slots ~= '0' and open >= tonumber(slots) then code = 0 end
+    if slots ~= '0' and slots ~= '-' and open >= tonumber(slots) then code = 0 end
     local off = plain and 0 or 1 -- the library's values have no time before them
     for i = 1, limits do
       if tonumber(ARGV[at + 3 * i - 1]) > ARGV[at + 3 * i - 3] - values[2 * i - off] then code = 0 end
@@ -98,19 +99,20 @@ for s = 1, n do
     if scope.changed and not granted then store(KEYS[s], scope, text_of(scope)) end
     if charged then
       for i = 1, limits do add(values, i, tonumber(ARGV[at + 3 * i - 1])) end
-      open = open + 1
+      if ARGV[arg] ~= '-' or not granted then open = open + 1 end
     end
     state = text_of(scope)
     if granted then
-      leases(scope, nil, lease_end)
+      if ARGV[arg] ~= '-' then leases(scope, nil, lease_end) end
       store(KEYS[s], scope, state)
     end
   else
     local ttl = 0
     if charged then
-      open = open + 1
+      if ARGV[arg] ~= '-' or not granted then open = open + 1 end
       for i = 1, limits do
         local consumed = values[2 * i] + ARGV[at + 3 * i - 1]
+        if consumed <= 0 then consumed, values[2 * i + 1] = 0, 0 end
         local full = consumed / ARGV[at + 3 * i - 3] * ARGV[at + 3 * i - 2]
         if full > ttl then ttl = full end
         values[2 * i] = consumed
@@ -122,7 +124,7 @@ for s = 1, n do
       state = format('%s%d' .. string.rep(' %d %d', limits), sig, unpack(values, 1, 2 * limits + 1))
     end
     if granted then
-      local kept, last, ours = '', lease_end, 1
+      local kept, last, ours = '', lease_end, ARGV[arg] ~= '-' and 1 or 0
       if let ~= '' then
         for till, count in string.gmatch(let, '(%d+):(%d+)') do
           local ends = tonumber(till)
@@ -136,7 +138,8 @@ for s = 1, n do
       end
       local text = ttl == 0 and '' or state -- empty buckets say nothing
       ttl = max(ttl, last * 1000 - now) + 2 + pad
-      call('SET', KEYS[s], text .. ';' .. kept .. lease_text .. ':' .. ours, 'PX', floor(min(ttl, 8000000000000)))
+      if ours > 0 then kept = kept .. lease_text .. ':' .. ours end
+      call('SET', KEYS[s], text .. ';' .. kept, 'PX', floor(min(ttl, 8000000000000)))
     end
   end
   reply = reply .. '\n' .. open .. ' ' .. state

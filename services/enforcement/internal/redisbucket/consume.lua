@@ -3,10 +3,10 @@
 --
 -- KEYS   n scopes' states, f fences, the tombstone, the shard's reservations; all in one hash slot
 -- ARGV   1 now in ms, or ''   2 n   3 f   4 lease in ms   5 retention in ms   6 the request's field   7 tokens
---        then f versions, then for each scope: <kind>=<name>, number of limits, signature, and for each limit: capacity, window in ms,
+--        8 how many arguments come before what other shards lend to each limit of each scope, 0: nothing; then f versions, then for each scope: <kind>=<name>, number of limits, signature, and for each limit: capacity, window in ms,
 --        what it counts (1..4)
 -- Reply  {-1, fence, published version}: a fence is newer, nothing was done
---        {code, now, lease end, extra tokens, extra output tokens, then for each scope: pays (0|1), open leases, state as text}
+--        {code, now, lease end, lease end before, meta of the check, extra tokens, extra output tokens, then for each scope: pays (0|1), open leases, state as text}
 --        code 1 drawn, 0 refused, 2 the reservation has ended, 3 it is unknown
 local bring, add, leases, text_of, store = library()
 local n, f = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -14,7 +14,7 @@ local got = call('MGET', unpack(KEYS, 1, n + f + 1))
 
 for i = 1, f do
   local published = got[n + i]
-  if published and tonumber(published) > tonumber(ARGV[7 + i]) then return {-1, i, tonumber(published)} end
+  if published and tonumber(published) > tonumber(ARGV[8 + i]) then return {-1, i, tonumber(published)} end
 end
 
 local known = call('HGET', KEYS[n + f + 2], ARGV[6]) or got[n + f + 1]
@@ -33,33 +33,40 @@ if known then
   end
 end
 
-local arg, scopes = 8 + f, {}
+local arg, scopes, lent = 9 + f, {}, tonumber(ARGV[8])
 for s = 1, n do
   local limits = tonumber(ARGV[arg + 1])
   local scope = bring(limits, ARGV[arg + 2], arg + 3, got[s], false)
+  scope.id = ARGV[arg]
   scope.pays = code < 2 and find(',' .. held .. ',', ',' .. ARGV[arg] .. ',', 1, true)
   for l = 1, limits do
-    if scope.pays and extra[scope.nums[3 * l]] > scope.nums[3 * l - 2] - scope.values[2 * l - 1] then code = 0 end
+    local n = extra[scope.nums[3 * l]]
+    if lent > 0 then
+      lent = lent + 1
+      n = n - ARGV[lent]
+    end
+    scope.nums[3 * l] = n
+    if scope.pays and n > scope.nums[3 * l - 2] - scope.values[2 * l - 1] then code = 0 end
   end
   arg = arg + 3 + 3 * limits
   scopes[s] = scope
 end
 
 local lease_end = floor((now + ARGV[4] + 999) / 1000)
-local reply = {code, now, lease_end * 1000, extra[2], extra[4]}
+local reply = {code, now, lease_end * 1000, code < 2 and tonumber(was) or 0, code < 2 and meta or '', extra[2], extra[4]}
 for s = 1, n do
   local scope = scopes[s]
   if scope.pays then
     if code == 1 and extra[2] + extra[4] > 0 then
-      for l = 1, scope.limits do add(scope.values, l, extra[scope.nums[3 * l]]) end
+      for l = 1, scope.limits do add(scope.values, l, scope.nums[3 * l]) end
     end
-    leases(scope, tonumber(was) / 1000, lease_end)
+    if find(',' .. held .. ',', ',~' .. scope.id .. ',', 1, true) then leases(scope) else leases(scope, tonumber(was) / 1000, lease_end) end
     store(KEYS[s], scope, text_of(scope))
   else
     leases(scope)
     if scope.changed then store(KEYS[s], scope, text_of(scope)) end
   end
-  local at = 3 * s + 3
+  local at = 3 * s + 5
   reply[at], reply[at + 1], reply[at + 2] = scope.pays and 1 or 0, scope.open, text_of(scope)
 end
 if code < 2 then

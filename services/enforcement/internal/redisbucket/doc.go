@@ -4,12 +4,14 @@
 // # Keys, all of one org (or org-less subject) in one hash slot
 //
 //	tg:{shard}:b:<scope>             string: what was consumed of each limit, and when open leases end; expires when it says nothing
-//	tg:{shard}:r:<subject>:<request> string: the reservation, then its tombstone
+//	tg:{shard}:o                     hash: every open reservation, and every settled one whose event is not known to be durable
+//	tg:{shard}:r:<subject>:<request> string: the tombstone of one whose event is
 //	tg:{shard}:v:<name>              string: the published version (package redisfence)
-//	tg:{shard}:x:<n>                 list: what becomes due by second 5n: leases that end, settled ones whose event may not be durable
-//	tg:{shard}:x                     sorted set: those lists
+//	tg:{shard}:m:<scope>:<version>   string: the scope moved here with that version of its payer; tg:{shard}:c:… what it brought
 //
-// A decision reads with one MGET and writes two strings and a list's tail: what a script costs in Redis is its calls.
+// A grant costs four commands: TIME, MGET, SET, HSET; what a script costs in Redis is its commands and its garbage. Ended reservations
+// are found by looking through tg:{shard}:o: those are the requests in flight, not the past ones. A hot payer lies in several shards
+// (limit.Spreader), its reservations each in one.
 //
 // # When something fails
 //

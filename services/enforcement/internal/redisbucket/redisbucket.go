@@ -28,17 +28,26 @@ var (
 	settleLua string
 	//go:embed consume.lua
 	consumeLua string
+	//go:embed transfer.lua
+	transferLua string
+	//go:embed take.lua
+	takeLua string
+	//go:embed put.lua
+	putLua string
 	//go:embed due.lua
 	dueLua string
 	//go:embed emitted.lua
 	emittedLua string
 
-	checkSource   = source(preludeLua, bucketLua, checkLua)
-	checkScript   = redis.NewScript(checkSource)
-	settleScript  = redis.NewScript(source(preludeLua, bucketLua, settleLua))
-	consumeScript = redis.NewScript(source(preludeLua, bucketLua, consumeLua))
-	dueScript     = redis.NewScript(source(preludeLua, dueLua))
-	emittedScript = redis.NewScript(source(preludeLua, emittedLua))
+	checkSource    = source(preludeLua, bucketLua, checkLua)
+	checkScript    = redis.NewScript(checkSource)
+	settleScript   = redis.NewScript(source(preludeLua, bucketLua, settleLua))
+	consumeScript  = redis.NewScript(source(preludeLua, bucketLua, consumeLua))
+	transferScript = redis.NewScript(source(preludeLua, bucketLua, transferLua))
+	takeScript     = redis.NewScript(source(preludeLua, takeLua))
+	putScript      = redis.NewScript(source(preludeLua, putLua))
+	dueScript      = redis.NewScript(source(preludeLua, dueLua))
+	emittedScript  = redis.NewScript(source(preludeLua, emittedLua))
 )
 
 // source joins files to one script, without the lines that only comment: the embedded Redis compiles it at every call.
@@ -65,7 +74,7 @@ type Limiter struct {
 	now       func() time.Time
 }
 
-var _ limit.Limiter = (*Limiter)(nil)
+var _ limit.Lender = (*Limiter)(nil)
 
 // New makes a Limiter on a client, which stays the caller's to close.
 func New(rdb redis.UniversalClient, o Options) *Limiter {
@@ -77,7 +86,7 @@ func New(rdb redis.UniversalClient, o Options) *Limiter {
 
 // Load puts the scripts into Redis's cache, so that the first decision needn't.
 func (l *Limiter) Load(ctx context.Context) error {
-	for _, s := range []*redis.Script{checkScript, settleScript, consumeScript, dueScript, emittedScript} {
+	for _, s := range []*redis.Script{checkScript, settleScript, consumeScript, transferScript, takeScript, putScript, dueScript, emittedScript} {
 		if err := s.Load(ctx, l.rdb).Err(); err != nil {
 			return fmt.Errorf("load the limiter's scripts: %w", err)
 		}
@@ -185,9 +194,12 @@ func scopeID(s limit.Scope) string { return string(s.Kind) + "=" + s.Name }
 
 // checkCall gives the keys and arguments of check.lua; its header says what they are.
 func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, args []any) {
-	member, held := memberOf(r.Subject, r.RequestID), make([]string, len(r.Scopes))
-	for i, s := range r.Scopes {
-		held[i] = scopeID(s)
+	member, held := memberOf(r.Subject, r.RequestID), make([]string, 0, len(r.Scopes))
+	for _, s := range r.Scopes {
+		held = append(held, scopeID(s))
+		if _, lent := s.Lent(); lent {
+			held = append(held, "~"+scopeID(s))
+		}
 	}
 	keeps := fmt.Sprintf("%d %d %d %d %d %d %s %s", r.Cost[limit.Requests], r.Cost[limit.Tokens], r.Cost[limit.InputTokens], r.Cost[limit.OutputTokens],
 		r.Drawn[limit.Tokens], r.Drawn[limit.OutputTokens], strings.Join(held, ","), r.Meta)
@@ -197,9 +209,18 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 		args = append(args, f.Version)
 	}
 	for _, s := range r.Scopes {
-		args = append(args, s.Slots, len(s.Limits), signature(s.Limits))
-		for _, l := range s.Limits {
-			args = append(args, l.Capacity, l.Window.Milliseconds(), r.Cost[l.Counted])
+		lent, slotLent := s.Lent()
+		slots := any(s.Slots)
+		if slotLent {
+			slots = "-"
+		}
+		args = append(args, slots, len(s.Limits), signature(s.Limits))
+		for j, l := range s.Limits {
+			charge := r.Cost[l.Counted]
+			if lent != nil {
+				charge -= lent[j]
+			}
+			args = append(args, l.Capacity, l.Window.Milliseconds(), charge)
 		}
 	}
 	return keysOf(r.Shard, r.Scopes, member, r.Fences), args
@@ -313,7 +334,11 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 		return limit.Settlement{}, err
 	}
 	member := memberOf(r.Subject, r.RequestID)
-	reply, err := l.settle(ctx, r.Shard, member, r.Scopes, r.Actual, r.Meta, limit.EmitGrace.Milliseconds())
+	mode := "any"
+	if r.Known {
+		mode = "known"
+	}
+	reply, err := l.settle(ctx, r.Shard, member, r.Scopes, r.Actual, r.Meta, mode)
 	if err != nil {
 		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
 	}
@@ -325,7 +350,7 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 	if err := (limit.SettleRequest{Scopes: r.Scopes}).Validate(); err != nil {
 		return false, err
 	}
-	reply, err := l.settle(ctx, r.Shard, memberOf(r.Subject, r.RequestID), r.Scopes, limit.Amounts{}, "", "")
+	reply, err := l.settle(ctx, r.Shard, memberOf(r.Subject, r.RequestID), r.Scopes, limit.Amounts{}, "", "cancel")
 	if err == nil {
 		var s limit.Settlement
 		if s, err = settlement(reply); err == nil {
@@ -335,15 +360,15 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 	return false, fmt.Errorf("cancel on redis: %w", err)
 }
 
-func (l *Limiter) settle(ctx context.Context, shard int, member string, scopes []limit.Scope, actual limit.Amounts, meta string, grace any) ([]any, error) {
+func (l *Limiter) settle(ctx context.Context, shard int, member string, scopes []limit.Scope, actual limit.Amounts, meta, mode string) ([]any, error) {
 	args := appendCounted([]any{l.clock(), len(scopes), limit.Retention.Milliseconds(), member, actual[limit.Requests], actual[limit.Tokens],
-		actual[limit.InputTokens], actual[limit.OutputTokens], meta, grace}, scopes)
+		actual[limit.InputTokens], actual[limit.OutputTokens], meta, limit.EmitGrace.Milliseconds(), mode}, scopes)
 	return settleScript.Run(ctx, l.rdb, keysOf(shard, scopes, member, nil), args...).Slice()
 }
 
 func settlement(reply []any) (limit.Settlement, error) {
-	if len(reply) != 10 {
-		return limit.Settlement{}, fmt.Errorf("settle on redis: the script answered %d values, want 10", len(reply))
+	if len(reply) != 11 {
+		return limit.Settlement{}, fmt.Errorf("settle on redis: the script answered %d values, want 11", len(reply))
 	}
 	n, err := integers(reply, 7)
 	if err != nil {
@@ -353,13 +378,17 @@ func settlement(reply []any) (limit.Settlement, error) {
 	meta, ok2 := reply[8].(string)
 	emitted, ok3 := reply[9].(int64)
 	status, ok4 := statuses[n[0]]
-	if !ok1 || !ok2 || !ok3 || !ok4 {
+	leaseWas, ok5 := reply[10].(int64)
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 {
 		return limit.Settlement{}, errors.New("settle on redis: the script's answer has another shape")
 	}
 	s := limit.Settlement{Status: status, At: time.UnixMilli(n[1]).UTC(), CheckMeta: checkMeta, Meta: meta, Emitted: emitted == 1,
 		Reserved: limit.Amounts{limit.Requests: n[3], limit.Tokens: n[4], limit.InputTokens: n[5], limit.OutputTokens: n[6]}}
 	if n[2] != 0 {
 		s.CheckedAt = time.UnixMilli(n[2]).UTC()
+	}
+	if leaseWas != 0 {
+		s.LeaseWas = time.UnixMilli(leaseWas).UTC()
 	}
 	return s, nil
 }

@@ -4,30 +4,31 @@
 --
 -- KEYS   n scopes' states, the tombstone, the shard's reservations; all in one hash slot
 -- ARGV   1 now in ms, or ''   2 n   3 retention in ms, 4 the request's field   5..8 actual: requests, tokens, input tokens, output tokens
---        9 meta   10 grace in ms, '' to cancel; then for each scope: <kind>=<name>, number of limits, signature, and for each limit: capacity,
+--        9 meta   10 grace in ms   11 any | known: change nothing if it is unknown | cancel; then for each scope: <kind>=<name>, number of limits, signature, and for each limit: capacity,
 --        window in ms, what it counts (1..4)
 -- Reply  {status, now, checked at (0: unknown), reserved requests, tokens, input tokens, output tokens, meta of the check, meta of the
---        settle that counted, emitted (0|1)}; status 1 settled or cancelled, 2 already settled, 3 unknown reservation
+--        settle that counted, emitted (0|1), end of the lease that was settled or 0}; status 1 settled or cancelled, 2 already settled, 3 unknown reservation
 local bring, add, leases, text_of, store = library()
 local n, open = tonumber(ARGV[2]), KEYS[#KEYS]
 local got = call('MGET', unpack(KEYS, 1, n + 1))
 local known = call('HGET', open, ARGV[4]) or got[n + 1]
 
-local status, checked_at, scopes, r, t, i, o, check_meta, lease_end = 3, 0, '', 0, 0, 0, 0, '', nil
+local status, checked_at, scopes, r, t, i, o, check_meta, lease_end = 3, 0, '', 0, 0, 0, 0, '', 0
 if known then
   local state, at, till, known_until, kr, kt, ki, ko, k, m = match(known, '^(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) %d+ %d+ (%S+) (.*)$')
   if tonumber(known_until) > (state == 'H' and now - till or now) then
     checked_at, r, t, i, o = tonumber(at), tonumber(kr), tonumber(kt), tonumber(ki), tonumber(ko)
     if state ~= 'H' then
       local length, both = match(m, '^(%d+) (.*)$')
-      return {2, now, checked_at, r, t, i, o, sub(both, 1, tonumber(length)), sub(both, tonumber(length) + 1), state == 'E' and 1 or 0}
+      return {2, now, checked_at, r, t, i, o, sub(both, 1, tonumber(length)), sub(both, tonumber(length) + 1),
+        state == 'E' and 1 or 0, 0}
     end
     status, scopes, check_meta, lease_end = 1, ',' .. k .. ',', m, tonumber(till) / 1000
   end
 end
-if status == 3 and ARGV[10] == '' then return {3, now, 0, 0, 0, 0, 0, '', '', 0} end
+if status == 3 and ARGV[11] ~= 'any' then return {3, now, 0, 0, 0, 0, 0, '', '', 0, 0} end
 
-local arg, reserved = 11, {r, t, i, o}
+local arg, reserved = 12, {r, t, i, o}
 for s = 1, n do
   local limits, held = tonumber(ARGV[arg + 1]), find(scopes, ',' .. ARGV[arg] .. ',', 1, true)
   local scope = bring(limits, ARGV[arg + 2], arg + 3, got[s], true)
@@ -35,15 +36,15 @@ for s = 1, n do
     local counted = scope.nums[3 * l]
     add(scope.values, l, ARGV[4 + counted] - (held and reserved[counted] or 0))
   end
-  leases(scope, held and lease_end)
+  leases(scope, held and not find(scopes, ',~' .. ARGV[arg] .. ',', 1, true) and lease_end)
   store(KEYS[s], scope, text_of(scope))
   arg = arg + 3 + 3 * limits
 end
 
-if ARGV[10] == '' then
+if ARGV[11] == 'cancel' then
   call('HDEL', open, ARGV[4])
 else
   call('HSET', open, ARGV[4], settled(format('%d', checked_at), now + ARGV[10], ARGV[3], format('%d', r), format('%d', t), format('%d', i),
     format('%d', o), check_meta, ARGV[9]))
 end
-return {status, now, checked_at, r, t, i, o, check_meta, ARGV[9], 0}
+return {status, now, checked_at, r, t, i, o, check_meta, ARGV[9], 0, lease_end * 1000}

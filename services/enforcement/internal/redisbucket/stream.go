@@ -20,11 +20,12 @@ func (l *Limiter) Consume(ctx context.Context, r limit.ConsumeRequest) (limit.Co
 		return limit.Consumption{}, err
 	}
 	member := memberOf(r.Subject, r.RequestID)
-	args := []any{l.clock(), len(r.Scopes), len(r.Fences), leaseMillis(r.Lease), limit.Retention.Milliseconds(), member, r.Tokens}
+	args := []any{l.clock(), len(r.Scopes), len(r.Fences), leaseMillis(r.Lease), limit.Retention.Milliseconds(), member, r.Tokens, 0}
 	for _, f := range r.Fences {
 		args = append(args, f.Version)
 	}
 	args = appendCounted(args, r.Scopes)
+	args = appendLent(args, 7, r.Scopes)
 	reply, err := consumeScript.Run(ctx, l.rdb, keysOf(r.Shard, r.Scopes, member, r.Fences), args...).Slice()
 	if err == nil {
 		var c limit.Consumption
@@ -43,29 +44,114 @@ func consumption(r limit.ConsumeRequest, reply []any) (limit.Consumption, error)
 	if n[0] == -1 {
 		return limit.Consumption{}, &limit.StaleError{Name: r.Fences[n[1]-1].Name, Published: n[2]}
 	}
-	if n, err = integers(reply, 5); err != nil {
+	if len(reply) != 7+3*len(r.Scopes) {
+		return limit.Consumption{}, errors.New("the script's answer has another shape")
+	}
+	if n, err = integers(reply, 4); err != nil {
 		return limit.Consumption{}, err
 	}
-	if len(reply) != 5+3*len(r.Scopes) {
+	extra, err := integers(reply[5:], 2)
+	meta, ok := reply[4].(string)
+	if err != nil || !ok {
 		return limit.Consumption{}, errors.New("the script's answer has another shape")
 	}
 	pays, found := make([]bool, len(r.Scopes)), make([]limit.Observed, len(r.Scopes))
 	for i, s := range r.Scopes {
-		pays[i] = reply[5+3*i] == int64(1)
-		if found[i], err = observed(s, n[1], fmt.Sprint(reply[6+3*i]), fmt.Sprint(reply[7+3*i])); err != nil {
+		pays[i] = reply[7+3*i] == int64(1)
+		if found[i], err = observed(s, n[1], fmt.Sprint(reply[8+3*i]), fmt.Sprint(reply[9+3*i])); err != nil {
 			return limit.Consumption{}, err
 		}
 	}
-	c := limit.ConcludeConsume(r, limit.Amounts{limit.Tokens: n[3], limit.OutputTokens: n[4]}, pays, n[0] != 0, time.UnixMilli(n[1]).UTC(), found)
+	c := limit.ConcludeConsume(r, limit.Amounts{limit.Tokens: extra[0], limit.OutputTokens: extra[1]}, pays, n[0] != 0, time.UnixMilli(n[1]).UTC(), found)
 	switch n[0] {
 	case 2:
 		c.Status, c.Allowed = limit.ReservationEnded, false
 	case 3:
 		c.Status, c.Allowed = limit.ReservationUnknown, false
 	default:
-		c.LeaseUntil = time.UnixMilli(n[2]).UTC()
+		c.LeaseUntil, c.LeaseWas, c.CheckMeta = time.UnixMilli(n[2]).UTC(), time.UnixMilli(n[3]).UTC(), meta
 	}
 	return c, nil
+}
+
+// appendLent adds what other shards lend to each limit, if any do, and notes at args[at] how many arguments come before.
+func appendLent(args []any, at int, scopes []limit.Scope) []any {
+	before := len(args)
+	for _, s := range scopes {
+		lent, _ := s.Lent()
+		for j := range s.Limits {
+			if lent == nil {
+				args = append(args, 0)
+				continue
+			}
+			args[at] = before
+			args = append(args, lent[j])
+		}
+	}
+	if args[at] == 0 {
+		return args[:before]
+	}
+	return args
+}
+
+// Transfer implements limit.Lender.
+func (l *Limiter) Transfer(ctx context.Context, r limit.TransferRequest) (limit.Transferred, error) {
+	if err := r.Validate(); err != nil {
+		return limit.Transferred{}, err
+	}
+	p, keys, args := prefix(r.Shard), make([]string, len(r.Scopes)), []any{l.clock(), len(r.Scopes)}
+	for i, s := range r.Scopes {
+		line := r.Lines[i]
+		keys[i] = p + "b:" + s.Name
+		args = append(args, s.Slots, len(s.Limits), signature(s.Limits))
+		for j, l := range s.Limits {
+			args = append(args, l.Capacity, l.Window.Milliseconds(), line.Amounts[j])
+		}
+		args = append(args, secondOf(line.Drop), secondOf(line.Take), line.Debt)
+	}
+	reply, err := transferScript.Run(ctx, l.rdb, keys, args...).Slice()
+	if err == nil {
+		var t limit.Transferred
+		if t, err = transferred(r.Scopes, reply); err == nil {
+			return t, nil
+		}
+	}
+	return limit.Transferred{}, fmt.Errorf("transfer on redis: %w", err)
+}
+
+// secondOf is the end of a lease as a scope's state has it.
+func secondOf(t time.Time) any {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Unix()
+}
+
+func transferred(scopes []limit.Scope, reply []any) (limit.Transferred, error) {
+	now, err := integers(reply, 1)
+	if err != nil {
+		return limit.Transferred{}, err
+	}
+	t := limit.Transferred{At: time.UnixMilli(now[0]).UTC(), Amounts: make([][]int64, len(scopes)), Slots: make([]bool, len(scopes)), Found: make([]limit.Observed, len(scopes))}
+	at := 1
+	for i, s := range scopes {
+		if len(reply) < at+3+len(s.Limits) {
+			return t, errors.New("the script's answer has another shape")
+		}
+		t.Slots[i] = reply[at] == int64(1)
+		if t.Found[i], err = observed(s, now[0], fmt.Sprint(reply[at+1]), fmt.Sprint(reply[at+2])); err != nil {
+			return t, err
+		}
+		texts := make([]string, len(s.Limits))
+		for j := range texts {
+			texts[j] = fmt.Sprint(reply[at+3+j])
+		}
+		if t.Amounts[i], err = numbers(texts); err != nil {
+			return t, err
+		}
+		at += 3 + len(s.Limits)
+	}
+	return t, nil
 }
 
 // dueValues is how many values due.lua answers for each ended reservation.

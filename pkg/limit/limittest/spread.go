@@ -1,0 +1,191 @@
+package limittest
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+)
+
+// hot is a world whose user lies over eight shards.
+type hot struct {
+	*world
+	spread limit.Spread
+}
+
+func hotWorld(w *world) hot {
+	w.Limiter = spreading(w.Subject).Limiter
+	return hot{w, limit.Spread{First: w.shard, Shards: 8}}
+}
+
+func (h hot) request(tokens int64, s limit.Scope) limit.CheckRequest {
+	s.Split = true
+	id := uuid.New()
+	r := h.world.request(id, tokens, []limit.Scope{s})
+	r.Shard, r.Spread = h.spread.Home(id.String()), h.spread
+	return r
+}
+
+func (h hot) ask(r limit.CheckRequest) limit.Decision {
+	h.t.Helper()
+	d, err := h.Limiter.Check(context.Background(), r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return d
+}
+
+func (h hot) end(r limit.CheckRequest, tokens int64) limit.Settlement {
+	h.t.Helper()
+	s, err := h.Limiter.Settle(context.Background(), limit.SettleRequest{Shard: r.Shard, Spread: r.Spread, Subject: r.Subject, RequestID: r.RequestID, Scopes: r.Scopes,
+		Actual: limit.Usage(tokens, 0), Meta: "settle meta"})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return s
+}
+
+func (h hot) whole(s limit.Scope) limit.ScopeState {
+	h.t.Helper()
+	s.Split = true
+	st, err := h.Limiter.Status(context.Background(), limit.StatusRequest{Shard: h.shard, Spread: h.spread, Scopes: []limit.Scope{s}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return st.Scopes[0]
+}
+
+// Capacities that no number of shards divides: every token of them is sold, and not one more.
+func spreadSellsAll(w *world) {
+	h, s := hotWorld(w), scope(101, 1009, 0, 0)
+	granted := 0
+	for range 150 {
+		d := h.ask(h.request(7, s))
+		if d.Allowed {
+			granted++
+			continue
+		}
+		if d.Reason != rpm || d.Scopes[0].Limits[0].Remaining != 0 || d.Scopes[0].Limits[0].Capacity != 101 {
+			w.t.Fatalf("%+v", d)
+		}
+	}
+	if got := h.whole(s); granted != 101 || got.Limits[0].Remaining != 0 || got.Limits[1].Remaining != 1009-707 {
+		w.t.Errorf("%d of 101 granted, left %+v", granted, got)
+	}
+}
+
+// A request larger than any share is granted while all shares together have room, and waits for exactly as long as they haven't.
+func spreadLendsForLarge(w *world) {
+	h, s := hotWorld(w), scope(0, 8000, 0, 0)
+	first := h.ask(h.request(5000, s))
+	w.wantAllowed(first)
+	d := h.ask(h.request(5000, s))
+	w.wantRefused(d, tpm)
+	if d.Scopes[0].Limits[0].Remaining != 3000 {
+		w.t.Errorf("left %+v", d.Scopes[0])
+	}
+	for range 5 {
+		w.clock.Add(d.RetryAfter - time.Millisecond)
+		w.wantRefused(h.ask(h.request(5000, s)), tpm)
+		w.clock.Add(time.Millisecond)
+		w.wantAllowed(h.ask(h.request(5000, s)))
+		d = h.ask(h.request(5000, s))
+		w.wantRefused(d, tpm)
+	}
+	if d := h.ask(h.request(8001, s)); d.Allowed || d.Reason != limit.ReasonRequestTooLarge || d.RetryAfter != 0 {
+		w.t.Errorf("larger than the whole: %+v", d)
+	}
+}
+
+// A refused request leaves nothing lent.
+func spreadRefusalChangesNothing(w *world) {
+	h, s := hotWorld(w), scope(50, 8000, 0, 9)
+	w.wantAllowed(h.ask(h.request(7000, s)))
+	before := h.whole(s)
+	for range 20 {
+		w.wantRefused(h.ask(h.request(1001, s)), tpm)
+	}
+	dry := h.request(900, s)
+	dry.DryRun = true
+	w.wantAllowed(h.ask(dry))
+	if after := h.whole(s); after.Limits[0].Remaining != before.Limits[0].Remaining || after.Limits[1].Remaining != before.Limits[1].Remaining || after.InUse != before.InUse {
+		w.t.Errorf("%+v, before %+v", after, before)
+	}
+}
+
+// Slots are lent, too, are renewed where they are held, and return there.
+func spreadSlots(w *world) {
+	h, s := hotWorld(w), scope(0, 1_000_000, 0, 10)
+	var open []limit.CheckRequest
+	fill := func() {
+		for len(open) < 10 {
+			r := h.request(10, s)
+			w.wantAllowed(h.ask(r))
+			open = append(open, r)
+		}
+		d := h.ask(h.request(10, s))
+		w.wantRefused(d, limit.ReasonConcurrent)
+		if got := h.whole(s); got.InUse != 10 || got.Slots != 10 {
+			w.t.Fatalf("%+v", got)
+		}
+	}
+	for range 4 {
+		fill()
+		for range 14 { // longer than the lease
+			w.clock.Add(60 * time.Second)
+			for _, r := range open {
+				c, err := h.Limiter.Consume(context.Background(), limit.ConsumeRequest{Shard: r.Shard, Spread: r.Spread, Subject: r.Subject, RequestID: r.RequestID, Scopes: r.Scopes, Tokens: 1})
+				if err != nil || !c.Allowed || c.CheckMeta != "check meta" {
+					w.t.Fatal(c, err)
+				}
+			}
+		}
+		fill()
+		for _, r := range open[:5] {
+			if st := h.end(r, 30); st.Status != limit.Settled || st.CheckMeta != "check meta" {
+				w.t.Fatalf("%+v", st)
+			}
+			if st := h.end(r, 30); st.Status != limit.AlreadySettled || st.CheckMeta != "check meta" {
+				w.t.Fatalf("%+v", st)
+			}
+		}
+		if got := h.whole(s).InUse; got != 5 {
+			w.t.Fatalf("%d in use after 5 of 10 were settled", got)
+		}
+		open = open[5:]
+	}
+	w.clock.Add(limit.DefaultLease + time.Second)
+	if got := h.whole(s).InUse; got != 0 {
+		w.t.Errorf("%d in use after every lease has ended", got)
+	}
+}
+
+// A stream draws from all shards once its reservation and its home are used up, and stops when nothing is left.
+func spreadConsumes(w *world) {
+	h, s := hotWorld(w), scope(0, 8000, 0, 0)
+	r := h.request(100, s)
+	r.Drawn = r.Cost
+	w.wantAllowed(h.ask(r))
+	consume := func(tokens int64) limit.Consumption {
+		c, err := h.Limiter.Consume(context.Background(), limit.ConsumeRequest{Shard: r.Shard, Spread: r.Spread, Subject: r.Subject, RequestID: r.RequestID, Scopes: r.Scopes, Tokens: tokens})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return c
+	}
+	for range 3 {
+		if c := consume(2500); !c.Allowed {
+			w.t.Fatalf("%+v", c)
+		}
+	}
+	c := consume(500)
+	if c.Allowed || c.Reason != tpm || c.RetryAfter == 0 || c.Scopes[0].Limits[0].Remaining != 400 {
+		w.t.Fatalf("with 400 left: %+v", c)
+	}
+	w.clock.Add(c.RetryAfter)
+	if c := consume(500); !c.Allowed {
+		w.t.Errorf("after the advised wait: %+v", c)
+	}
+}

@@ -1,0 +1,282 @@
+package limit
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// loans is what one request has borrowed of the other shards.
+type loans struct {
+	lender Lender
+	spread Spread
+	home   int
+	scopes []Scope // whole
+	split  []int   // which of them are Split
+
+	amounts [][]int64 // in hand, by split scope and limit
+	slot    bool      // all slots that the home lacks are held by holder
+	holder  int
+	until   time.Time           // when the holder's leases end
+	owed    map[int]Transferred // what each shard has given, and its state
+}
+
+func newLoans(l Lender, sp Spread, home int, scopes []Scope) *loans {
+	out := &loans{lender: l, spread: sp, home: home, scopes: scopes, holder: -1, owed: map[int]Transferred{}}
+	for i, sc := range scopes {
+		if sc.Split {
+			out.split = append(out.split, i)
+			out.amounts = append(out.amounts, make([]int64, len(sc.Limits)))
+		}
+	}
+	return out
+}
+
+// lacks tells what the home is short of, beyond what is in hand. impossible: a scope that lies in the home alone refuses, or a whole capacity is
+// less than the cost.
+func (l *loans) lacks(states []ScopeState, cost Amounts) (amounts [][]int64, slot, any, impossible bool) {
+	for i, sc := range l.scopes {
+		for j, lim := range sc.Limits {
+			b := states[i].Limits[j].bucket
+			if c := cost[lim.Counted]; c > lim.Capacity || (!sc.Split && b.consumed+c > lim.Capacity) {
+				impossible = true
+			}
+		}
+		impossible = impossible || (!sc.Split && sc.Slots > 0 && states[i].InUse >= sc.Slots)
+	}
+	for k, i := range l.split {
+		sc, want := l.scopes[i], make([]int64, len(l.scopes[i].Limits))
+		share := l.spread.shares([]Scope{sc}, l.home)[0]
+		for j, lim := range share.Limits {
+			short := cost[lim.Counted] + states[i].Limits[j].bucket.consumed - lim.Capacity - l.amounts[k][j]
+			if cost[lim.Counted] > 0 && short > 0 {
+				want[j], any = short, true
+			}
+		}
+		if !l.slot && share.Slots > 0 && states[i].InUse >= share.Slots {
+			slot, any = true, true
+		}
+		amounts = append(amounts, want)
+	}
+	return amounts, slot, any, impossible
+}
+
+// gather asks one shard after another until nothing is lacking. until is when a slot's lease would end, in ms; 0: the request has its slot.
+func (l *loans) gather(ctx context.Context, states []ScopeState, cost Amounts, until int64) bool {
+	want, slot, short, impossible := l.lacks(states, cost)
+	if impossible {
+		return false
+	}
+	slot = slot && until > 0
+	for i := 1; i < l.spread.Shards && (slot || short); i++ {
+		shard := l.spread.At((l.spread.index(l.home) + i) % l.spread.Shards)
+		take := time.Time{}
+		if slot {
+			take = time.UnixMilli(until).UTC()
+		}
+		t, err := l.transfer(ctx, shard, want, 1, time.Time{}, take, false)
+		if err != nil {
+			return false
+		}
+		if slot && all(t.Slots) {
+			slot, l.slot, l.holder, l.until = false, true, shard, take
+		} else if slot && slices.Contains(t.Slots, true) { // in one scope, and not in another: no use
+			l.dropSlots(ctx, shard, t.Slots, take)
+		}
+		l.owe(shard, t)
+		short = false
+		for k := range want {
+			for j, got := range t.Amounts[k] {
+				l.amounts[k][j] += got
+				want[k][j] -= got
+				short = short || want[k][j] > 0
+			}
+		}
+	}
+	return !slot && !short
+}
+
+func all(taken []bool) bool { return !slices.Contains(taken, false) }
+
+func (l *loans) owe(shard int, t Transferred) {
+	if old, ok := l.owed[shard]; ok {
+		for k := range t.Amounts {
+			for j := range t.Amounts[k] {
+				t.Amounts[k][j] += old.Amounts[k][j]
+			}
+		}
+	}
+	l.owed[shard] = t
+}
+
+// transfer moves sign times amounts, and leases, in the split scopes of a shard.
+func (l *loans) transfer(ctx context.Context, shard int, amounts [][]int64, sign int64, drop, take time.Time, debt bool) (Transferred, error) {
+	r := TransferRequest{Shard: shard}
+	shares := l.spread.shares(l.scopes, shard)
+	for k, i := range l.split {
+		line := Line{Amounts: make([]int64, len(shares[i].Limits)), Debt: debt}
+		for j := range line.Amounts {
+			line.Amounts[j] = sign * amounts[k][j]
+		}
+		if shares[i].Slots > 0 {
+			line.Drop, line.Take = drop, take
+		}
+		r.Scopes, r.Lines = append(r.Scopes, shares[i]), append(r.Lines, line)
+	}
+	t, err := l.lender.Transfer(ctx, r)
+	if err != nil {
+		return t, err
+	}
+	for k, i := range l.split {
+		if l.scopes[i].Slots == 0 {
+			t.Slots[k] = true // it has none to give
+		}
+	}
+	return t, nil
+}
+
+func (l *loans) none() [][]int64 {
+	out := make([][]int64, len(l.amounts))
+	for k := range out {
+		out[k] = make([]int64, len(l.amounts[k]))
+	}
+	return out
+}
+
+func (l *loans) dropSlots(ctx context.Context, shard int, taken []bool, until time.Time) {
+	r := TransferRequest{Shard: shard}
+	shares := l.spread.shares(l.scopes, shard)
+	for k, i := range l.split {
+		if taken[k] && shares[i].Slots > 0 {
+			r.Scopes = append(r.Scopes, shares[i])
+			r.Lines = append(r.Lines, Line{Amounts: make([]int64, len(shares[i].Limits)), Drop: until})
+		}
+	}
+	_, _ = l.lender.Transfer(ctx, r)
+}
+
+// apply has the home's scopes charge less by what is in hand.
+func (l *loans) apply(home []Scope) []Scope {
+	out := slices.Clone(home)
+	for k, i := range l.split {
+		out[i].lent, out[i].slotLent = slices.Clone(l.amounts[k]), l.slot && l.scopes[i].Slots > 0
+	}
+	return out
+}
+
+// note adds to a check's meta which shard holds its slot.
+func (l *loans) note(meta string) string {
+	if !l.slot {
+		return meta
+	}
+	return "@" + strconv.Itoa(l.holder) + ";" + meta
+}
+
+// hold makes the holder's lease end with the reservation's.
+func (l *loans) hold(ctx context.Context, until time.Time) {
+	if l.slot && !until.Equal(l.until) {
+		_, _ = l.transfer(ctx, l.holder, l.none(), 1, l.until, until, true)
+	}
+}
+
+// giveBack returns everything. What can't be returned drains away, or ends with its lease.
+func (l *loans) giveBack(ctx context.Context) {
+	for shard, t := range l.owed {
+		drop := time.Time{}
+		if l.slot && shard == l.holder {
+			drop = l.until
+		}
+		if drop.IsZero() && !slices.ContainsFunc(t.Amounts, func(a []int64) bool { return slices.ContainsFunc(a, func(n int64) bool { return n != 0 }) }) {
+			continue // it gave nothing
+		}
+		if back, err := l.transfer(ctx, shard, t.Amounts, -1, drop, time.Time{}, false); err == nil {
+			l.owed[shard] = back
+		}
+	}
+}
+
+// refusal tells why all shards together refuse, and the wait after which they have room.
+func (l *loans) refusal(home Decision, cost Amounts) Decision {
+	d := Decision{At: home.At, Scopes: home.Scopes}
+	tooLarge := false
+	note := func(reason string, scope ScopeKind, wait time.Duration) {
+		if wait > d.RetryAfter || d.Reason == "" {
+			d.Reason, d.Scope, d.RetryAfter = reason, scope, wait
+		}
+	}
+	for i, sc := range l.scopes {
+		state := &d.Scopes[i]
+		k := slices.Index(l.split, i)
+		for j, lim := range sc.Limits {
+			buckets := []bucket{state.Limits[j].bucket}
+			if k >= 0 {
+				for shard, t := range l.owed {
+					f := t.Found[k].Buckets[j]
+					buckets = append(buckets, bucket{consumed: f.Consumed, credit: f.Credit, fast: f.Fast, capacity: l.spread.shares([]Scope{sc}, shard)[0].Limits[j].Capacity})
+				}
+				state.Limits[j].Remaining = 0
+				for _, b := range buckets {
+					state.Limits[j].Remaining += max(0, b.capacity-b.consumed)
+				}
+			}
+			c := cost[lim.Counted]
+			switch wait := waitForAll(buckets, lim.Window.Milliseconds(), c); {
+			case tooLarge:
+			case c > lim.Capacity:
+				tooLarge = true
+				d.Reason, d.Scope, d.RetryAfter = ReasonRequestTooLarge, sc.Kind, 0
+			case wait > 0:
+				note(lim.Name(), sc.Kind, millis(wait))
+			}
+		}
+		if k >= 0 {
+			for _, t := range l.owed {
+				state.InUse += t.Found[k].InUse
+			}
+			state.whole(sc)
+		}
+		if !tooLarge && sc.Slots > 0 && state.InUse >= sc.Slots {
+			note(ReasonConcurrent, sc.Kind, SlotHint)
+		}
+	}
+	if d.Reason == "" { // others took the room while it was gathered, and it is there again
+		d.Reason, d.Scope, d.RetryAfter = home.Reason, home.Scope, time.Millisecond
+		if d.Reason == ReasonRequestTooLarge || d.Reason == "" {
+			d.Reason, d.Scope, d.RetryAfter = ReasonConcurrent, l.scopes[0].Kind, SlotHint
+		}
+	}
+	return d
+}
+
+// waitForAll is the least time in ms after which buckets together have room for need. The first is the home, whose debt others must cover.
+func waitForAll(buckets []bucket, window, need int64) int64 {
+	room := func(ms int64) int64 {
+		var sum int64
+		for i, b := range buckets {
+			b.drain(window, ms)
+			if free := b.capacity - b.consumed; free > 0 || i == 0 {
+				sum = min(sum+free, MaxAmount)
+			}
+		}
+		return sum
+	}
+	if room(0) >= need {
+		return 0
+	}
+	low, high := int64(0), int64(1)
+	for room(high) < need {
+		if high > maxMillis/2 {
+			return maxMillis
+		}
+		low, high = high, 2*high
+	}
+	for high-low > 1 {
+		if mid := low + (high-low)/2; room(mid) < need {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return high
+}

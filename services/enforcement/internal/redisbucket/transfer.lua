@@ -1,0 +1,35 @@
+-- Moves room between a shard and whoever asks: takes amounts as far as there is room, or gives them back; takes a slot if one is free, or
+-- drops its lease.
+--
+-- KEYS   n scopes' states, in one hash slot
+-- ARGV   1 now in ms, or ''   2 n; then for each scope: slots, number of limits, signature, for each limit capacity, window in ms and amount,
+--        then lease to drop and lease to take, ends in s or '', and 1 if amounts and slot are taken whether there is room or not
+-- Reply  {now, then for each scope: slot taken (0|1), open leases, state as text, and for each limit the amount moved, as text}
+local bring, add, leases, text_of, store = library()
+local n = tonumber(ARGV[2])
+local got = call('MGET', unpack(KEYS, 1, n))
+local reply, arg = {now}, 3
+for s = 1, n do
+  local slots, limits = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1])
+  local scope = bring(limits, ARGV[arg + 2], arg + 3, got[s], false)
+  arg = arg + 3 + 3 * limits
+  local drop, take, debt = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1]), ARGV[arg + 2] == '1'
+  arg = arg + 3
+  leases(scope, drop)
+  local taken = take and (slots == 0 or debt or scope.open < slots)
+  local moved = {}
+  for l = 1, limits do
+    local amount = scope.nums[3 * l]
+    if amount > 0 and not debt then amount = max(0, min(amount, scope.nums[3 * l - 2] - scope.values[2 * l - 1])) end
+    add(scope.values, l, amount)
+    moved[l] = format('%d', amount)
+  end
+  if taken then leases(scope, drop, take) end
+  local text = text_of(scope)
+  store(KEYS[s], scope, text)
+  reply[#reply + 1] = taken and 1 or 0
+  reply[#reply + 1] = scope.open
+  reply[#reply + 1] = text
+  for l = 1, limits do reply[#reply + 1] = moved[l] end
+end
+return reply
