@@ -35,7 +35,7 @@ var (
 	_ decide.Quotas     = (*quotacache.Cache)(nil)
 	_ decide.Events     = (*kafkausage.Emitter)(nil)
 	_ decide.Ends       = (*fallback.Limiter)(nil)
-	_ fallback.Store    = (*redisbucket.Limiter)(nil)
+	_ fallback.Store    = store{}
 	_ quotacache.Loader = (*pgquota.Store)(nil)
 )
 
@@ -84,7 +84,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := load(ctx, buckets); err != nil {
 		log.WarnContext(ctx, "redis is not there yet; its scripts are loaded at their first use", "err", err)
 	}
-	limiter := fallback.New(buckets, redisinstances.New(rdb, cfg.Instance), fallback.Options{Share: cfg.CheckBudget / 2, Most: cfg.AwayRequests,
+	limiter := fallback.New(store{limit.Spreader{Lender: buckets}, buckets}, redisinstances.New(rdb, cfg.Instance), fallback.Options{Share: cfg.CheckBudget / 2, Most: cfg.AwayRequests,
 		Registry: reg, Log: log})
 	stack.Go("limiter", limiter.Run)
 	engine := decide.New(cache, limiter, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
@@ -132,6 +132,14 @@ func emitEnds(ctx context.Context, engine *decide.Engine, ends decide.Ends, log 
 		}
 	}
 }
+
+// store is the limiter on Redis, for payers of any size.
+type store struct {
+	limit.Spreader
+	buckets *redisbucket.Limiter
+}
+
+func (s store) DueShards(ctx context.Context) ([]int, error) { return s.buckets.DueShards(ctx) }
 
 // load may take its time, but doesn't hold up the start for a Redis that doesn't answer.
 func load(ctx context.Context, buckets *redisbucket.Limiter) error {

@@ -190,11 +190,12 @@ func (l *Limiter) told(ctx context.Context, k key, e entry) (done bool, err erro
 	switch e.stage {
 	case drawn:
 		_, err = ask(ctx, l, l.endTime(), func(ctx context.Context) (limit.Consumption, error) {
-			return l.store.Consume(ctx, limit.ConsumeRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Scopes: e.scopes, Tokens: e.tokens, Lease: e.lease})
+			return l.store.Consume(ctx, limit.ConsumeRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Spread: e.spread, Scopes: e.scopes,
+				Tokens: e.tokens, Lease: e.lease})
 		})
 	case cancelled, held:
 		return ask(ctx, l, l.endTime(), func(ctx context.Context) (bool, error) {
-			return l.store.Cancel(ctx, limit.CancelRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Scopes: e.scopes})
+			return l.store.Cancel(ctx, limit.CancelRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Spread: e.spread, Scopes: e.scopes})
 		})
 	case settled, noted:
 		if e.stage == settled && !e.applied {

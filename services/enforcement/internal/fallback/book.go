@@ -33,6 +33,7 @@ type entry struct {
 	local    bool // granted here
 	open     bool // by limit.AwayOpen: counted nowhere until the store is back
 	doubtful bool // the store may have granted it, too: it is to give that up
+	spread   limit.Spread
 	scopes   []limit.Scope
 
 	reserved, drawn limit.Amounts // of a request granted here

@@ -85,7 +85,7 @@ func (l *Limiter) decide(ctx context.Context, k key, r limit.CheckRequest, faile
 		open = e.open
 	}
 	here := r
-	here.Scopes = l.scopes(r.Scopes, open)
+	here.Shard, here.Spread, here.Scopes = together, limit.Spread{}, l.scopes(r.Scopes, open)
 	if !r.DryRun && e == nil && l.book.full() {
 		l.overflow(ctx, "check")
 		return limit.Decision{}, ErrFull
@@ -102,7 +102,7 @@ func (l *Limiter) decide(ctx context.Context, k key, r limit.CheckRequest, faile
 		}
 		l.takeBack(k, r, failed)
 	case !r.DryRun && !repeat:
-		e := &entry{local: true, open: open, scopes: r.Scopes, reserved: r.Cost, drawn: r.Drawn, doubtful: doubtful(failed) || e != nil,
+		e := &entry{local: true, open: open, spread: r.Spread, scopes: r.Scopes, reserved: r.Cost, drawn: r.Drawn, doubtful: doubtful(failed) || e != nil,
 			next: l.o.Now().Add(cancelAfter)}
 		l.book.put(k, e, held)
 		l.book.dueAt(k, e, d.LeaseUntil)
@@ -112,7 +112,7 @@ func (l *Limiter) decide(ctx context.Context, k key, r limit.CheckRequest, faile
 
 // repeated answers a check whose request the store has granted before. l.mu is held.
 func (l *Limiter) repeated(ctx context.Context, r limit.CheckRequest, g grant) (limit.Decision, error) {
-	s, err := l.asks().Status(ctx, limit.StatusRequest{Shard: r.Shard, Scopes: l.scopes(r.Scopes, r.Away == limit.AwayOpen)})
+	s, err := l.asks().Status(ctx, limit.StatusRequest{Shard: together, Scopes: l.scopes(r.Scopes, r.Away == limit.AwayOpen)})
 	return limit.Decision{Allowed: true, Repeated: true, At: s.At, Reserved: g.reserved, LeaseUntil: g.leaseUntil, Scopes: s.Scopes, Degraded: true}, err
 }
 
@@ -124,7 +124,7 @@ func (l *Limiter) takeBack(k key, r limit.CheckRequest, failed error) {
 	if e := l.book.entries[k]; e != nil && e.stage != cancelled {
 		return // it was granted before
 	}
-	e := &entry{scopes: r.Scopes, next: l.o.Now().Add(cancelAfter)}
+	e := &entry{spread: r.Spread, scopes: r.Scopes, next: l.o.Now().Add(cancelAfter)}
 	if !l.book.put(k, e, cancelled) {
 		l.overflow(context.Background(), "check") // its lease ends it
 	}
@@ -147,6 +147,9 @@ func beyondShare(d limit.Decision, r, here limit.CheckRequest) limit.Decision {
 	d.Reason, d.Scope, d.RetryAfter = reason, scope, shareHint
 	return d
 }
+
+// together is the one shard of all that is decided here: a payer that is spread over many in the store, or moves to another, is one here.
+const together = 0
 
 // scopes gives this instance's share of every scope or, if open, the same scopes without limits.
 func (l *Limiter) scopes(sold []limit.Scope, open bool) []limit.Scope {
@@ -186,8 +189,7 @@ func (l *Limiter) Status(ctx context.Context, r limit.StatusRequest) (limit.Stat
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r.Scopes = l.scopes(r.Scopes, false)
-	s, err = l.asks().Status(ctx, r)
+	s, err = l.asks().Status(ctx, limit.StatusRequest{Shard: together, Scopes: l.scopes(r.Scopes, false)})
 	s.Degraded = true
 	return s, err
 }

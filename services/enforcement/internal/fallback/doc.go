@@ -20,6 +20,9 @@
 // Answers are Degraded, also those of single calls that the store was too slow for. The number of instances is the last one counted; an instance
 // that starts while the store is away counts itself alone.
 //
+// A payer that is spread over several shards of the store is one here. A settle of what is known only (Known) finds what this instance has
+// granted, or the store has granted to it.
+//
 // A version fence can't be asked; the quota is the caller's cached one, or Postgres's.
 //
 // An outage begins with an empty memory, but for what an earlier one has left: what a subject consumed just before is unknown here. So in

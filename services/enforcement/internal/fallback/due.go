@@ -84,9 +84,10 @@ func (l *Limiter) dueHere(ctx context.Context, r limit.DueRequest) []limit.Due {
 
 // expire ends a reservation that was made here by what it holds. l.mu is held.
 func (l *Limiter) expire(ctx context.Context, k key, e *entry, meta string) {
-	e.settle = limit.SettleRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Scopes: e.scopes, Actual: e.reserved, Meta: meta}
+	e.settle = limit.SettleRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Spread: e.spread, Scopes: e.scopes,
+		Actual: e.reserved, Meta: meta}
 	here := e.settle
-	here.Scopes = l.scopes(e.scopes, e.open)
+	here.Shard, here.Spread, here.Scopes = together, limit.Spread{}, l.scopes(e.scopes, e.open)
 	e.settlement, _ = l.asks().Settle(ctx, here) // Memory can't fail
 	e.settlement.Degraded = true
 	e.next = time.Time{}

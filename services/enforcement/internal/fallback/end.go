@@ -40,6 +40,10 @@ func (l *Limiter) settleHere(ctx context.Context, k key, r limit.SettleRequest) 
 	if e != nil && e.stage == noted {
 		return limit.Settlement{Status: limit.AlreadySettled, At: l.o.Now().UTC(), Emitted: true, Degraded: true}, nil
 	}
+	if _, known := l.grants.Peek(k); r.Known && !known && (e == nil || e.stage == cancelled) {
+		return limit.Settlement{Status: limit.Unknown, At: l.o.Now().UTC(), Degraded: true}, nil
+	}
+	r.Known = false
 	if e == nil {
 		if l.book.full() {
 			l.overflow(ctx, "record")
@@ -48,7 +52,7 @@ func (l *Limiter) settleHere(ctx context.Context, k key, r limit.SettleRequest) 
 		e = &entry{scopes: r.Scopes}
 	}
 	here := r
-	here.Scopes = l.scopes(r.Scopes, e.open)
+	here.Shard, here.Spread, here.Scopes = together, limit.Spread{}, l.scopes(r.Scopes, e.open)
 	s, err := l.asks().Settle(ctx, here)
 	if err != nil {
 		return s, err
@@ -99,7 +103,7 @@ func (l *Limiter) markHere(k key) bool {
 	}
 	e.emitted, e.due = true, time.Time{}
 	l.grants.Remove(k)
-	_ = l.asks().MarkEmitted(context.Background(), k.shard, k.subject, k.id) // Memory can't fail
+	_ = l.asks().MarkEmitted(context.Background(), together, k.subject, k.id) // Memory can't fail
 	l.book.enqueue(k, e)
 	l.wake()
 	return true
@@ -128,7 +132,7 @@ func (l *Limiter) Consume(ctx context.Context, r limit.ConsumeRequest) (limit.Co
 
 // consumeHere draws from a reservation that was made here, or tells that there is none. l.mu is held.
 func (l *Limiter) consumeHere(ctx context.Context, k key, e *entry, r limit.ConsumeRequest) (limit.Consumption, error) {
-	r.Scopes = l.scopes(r.Scopes, e.open)
+	r.Shard, r.Spread, r.Scopes = together, limit.Spread{}, l.scopes(r.Scopes, e.open)
 	c, err := l.asks().Consume(ctx, r)
 	if err != nil || c.Status != limit.ReservationOpen {
 		return c, err
@@ -153,13 +157,13 @@ func (l *Limiter) goOn(ctx context.Context, k key, e *entry, r limit.ConsumeRequ
 		l.overflow(ctx, "consume")
 		return limit.Consumption{}, ErrFull
 	}
-	e.scopes, e.lease = r.Scopes, r.Lease
+	e.spread, e.scopes, e.lease = r.Spread, r.Scopes, r.Lease
 	e.tokens = min(e.tokens+r.Tokens, limit.MaxAmount)
 	lease := r.Lease
 	if lease == 0 {
 		lease = limit.DefaultLease
 	}
-	s, err := l.asks().Status(ctx, limit.StatusRequest{Shard: r.Shard, Scopes: l.scopes(r.Scopes, false)})
+	s, err := l.asks().Status(ctx, limit.StatusRequest{Shard: together, Scopes: l.scopes(r.Scopes, false)})
 	return limit.Consumption{Status: limit.ReservationOpen, Allowed: true, At: s.At, LeaseUntil: s.At.Add(lease), Scopes: s.Scopes}, err
 }
 
@@ -185,7 +189,7 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 	}
 	if e != nil && e.stage == held {
 		here := r
-		here.Scopes = l.scopes(r.Scopes, e.open)
+		here.Shard, here.Spread, here.Scopes = together, limit.Spread{}, l.scopes(r.Scopes, e.open)
 		done, err := l.asks().Cancel(ctx, here)
 		if done && !e.doubtful {
 			l.book.drop(k)
@@ -194,7 +198,7 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 			return done, err
 		}
 	}
-	if !l.book.put(k, &entry{scopes: r.Scopes}, cancelled) {
+	if !l.book.put(k, &entry{spread: r.Spread, scopes: r.Scopes}, cancelled) {
 		l.overflow(ctx, "cancel")
 		return false, ErrFull
 	}

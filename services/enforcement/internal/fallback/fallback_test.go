@@ -195,3 +195,44 @@ func TestPolicyOfTheTierHolds(t *testing.T) {
 		w.knows(35)
 	})
 }
+
+// What lies over several shards in the store is one here: else each shard's part would be given the whole share.
+func TestSpreadPayerHasOneShareAndIsToldToItsShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, 1, Options{})
+		w.trips(down)
+		sold, spread := scopes(20, day, 0), limit.Spread{First: 3, Shards: 8}
+		sold[0].Split = true
+		allowed, shards := 0, map[int]bool{}
+		for range 60 {
+			r := request(uuid.New(), sold, 1)
+			r.Spread, r.Shard = spread, spread.Home(r.RequestID.String())
+			d, err := w.Check(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !d.Allowed {
+				continue
+			}
+			allowed++
+			shards[r.Shard] = true
+			if s, err := w.Settle(t.Context(), limit.SettleRequest{Shard: r.Shard, Spread: spread, Subject: user, RequestID: r.RequestID, Scopes: sold,
+				Actual: limit.Usage(1, 0), Known: true}); err != nil || s.Status != limit.Settled {
+				t.Fatal(s, err)
+			}
+			if err := w.MarkEmitted(t.Context(), r.Shard, user, r.RequestID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if allowed != 20 || len(shards) < 3 {
+			t.Errorf("%d allowed, in %d shards", allowed, len(shards))
+		}
+		if s, err := w.Settle(t.Context(), limit.SettleRequest{Shard: shard, Subject: user, RequestID: uuid.New(), Scopes: wide, Known: true}); err != nil || s.Status != limit.Unknown {
+			t.Errorf("a settle of what is known only: %+v, %v", s, err)
+		}
+		w.returns()
+		if n := len(w.store.settles); n != 20 {
+			t.Errorf("the store was told of %d requests, want 20", n)
+		}
+	})
+}
