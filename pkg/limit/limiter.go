@@ -99,6 +99,7 @@ type Scope struct {
 	Limits []Limit
 	Slots  int64
 	Split  bool // over the shards of the request's Spread, if it has one
+	IfHeld bool // in a settlement: pass it over if the check did not reserve in it
 
 	lent     []int64 // what other shards have lent, by limit: it is not charged here
 	slotLent bool    // the slot is another shard's

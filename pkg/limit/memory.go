@@ -168,7 +168,9 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 	} else if fits {
 		for i, s := range r.Scopes { // a dry run shows what would be left
 			for j, l := range s.Limits {
-				found[i].Buckets[j].Consumed += r.Cost[l.Counted]
+				b := work[i].buckets[idOf(l)]
+				b.add(s.charge(j, r.Cost))
+				found[i].Buckets[j] = Bucket{b.consumed, b.credit, b.fast}
 			}
 			found[i].InUse++
 		}
@@ -310,8 +312,11 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 
 // give puts what was used in the place of what a reservation holds in a scope, and its slot is free.
 func (m *Memory) give(p place, s Scope, res *reservation, actual Amounts, now int64) {
-	st, _, _ := m.at(p, s.Limits, now, false)
 	held := slices.Contains(res.scopes, scopeID{s.Kind, s.Name})
+	if s.IfHeld && !held {
+		return
+	}
+	st, _, _ := m.at(p, s.Limits, now, false)
 	for _, l := range s.Limits {
 		delta := actual[l.Counted]
 		if held {

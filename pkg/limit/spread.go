@@ -178,25 +178,29 @@ func (s Spreader) Due(ctx context.Context, r DueRequest) ([]Due, error) {
 	return due, err
 }
 
-// Status implements Limiter: the sum over all shards.
+// Status implements Limiter: the sum over all shards of what is Split. What isn't lies in r.Shard.
 func (s Spreader) Status(ctx context.Context, r StatusRequest) (Status, error) {
 	if r.Spread.Shards < 2 {
 		return s.Lender.Status(ctx, r)
 	}
-	var sum Status
-	for i := range r.Spread.Shards {
+	home := r
+	home.Scopes = r.Spread.shares(r.Scopes, r.Shard)
+	sum, err := s.Lender.Status(ctx, home)
+	for i := 0; i < r.Spread.Shards && err == nil; i++ {
 		shard := r.Spread.At(i)
-		part, err := s.Lender.Status(ctx, StatusRequest{Shard: shard, Scopes: r.Spread.shares(r.Scopes, shard), Fences: r.Fences})
-		if err != nil {
-			return Status{}, err
-		}
-		if i == 0 {
-			sum = part
+		if shard == r.Shard {
 			continue
 		}
+		var part Status
+		part, err = s.Lender.Status(ctx, StatusRequest{Shard: shard, Scopes: r.Spread.shares(r.Scopes, shard), Fences: r.Fences})
 		for k, sc := range part.Scopes {
-			sum.Scopes[k].add(sc, r.Scopes[k].Split)
+			if r.Scopes[k].Split {
+				sum.Scopes[k].add(sc)
+			}
 		}
+	}
+	if err != nil {
+		return Status{}, err
 	}
 	for k, sc := range r.Scopes {
 		sum.Scopes[k].whole(sc)
@@ -204,16 +208,12 @@ func (s Spreader) Status(ctx context.Context, r StatusRequest) (Status, error) {
 	return sum, nil
 }
 
-// add takes in the state of the same scope in another shard. Where the scope isn't Split it lies in one shard only, so the fuller one counts.
-func (s *ScopeState) add(other ScopeState, split bool) {
+// add takes in the state of the same scope in another shard.
+func (s *ScopeState) add(other ScopeState) {
 	s.InUse += other.InUse
 	for j := range s.Limits {
 		l, o := &s.Limits[j], other.Limits[j]
-		if split {
-			l.Remaining += o.Remaining
-		} else {
-			l.Remaining = min(l.Remaining, o.Remaining)
-		}
+		l.Remaining += o.Remaining
 		if o.ResetAt.After(l.ResetAt) {
 			l.ResetAt = o.ResetAt
 		}

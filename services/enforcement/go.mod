@@ -18,6 +18,7 @@ require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/segmentio/kafka-go v0.4.51
+	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/tollgate-dev/tollgate/migrations v0.0.0
 	github.com/tollgate-dev/tollgate/pkg v0.0.0
 	github.com/tollgate-dev/tollgate/schemas v0.0.0-00010101000000-000000000000

@@ -1,10 +1,11 @@
 // Package kafkalog sums up the EVENT stage's log: every usable message of the usage topic, each event once.
 //
-// It reads with no group and commits nothing. Repeats of an event are known by event_id; the one first by offset, then partition, counts, as in
-// the ledger (migrations/clickhouse/00001). It holds about 100 bytes of memory for each distinct event.
+// It reads with no group and commits nothing. Repeats of an event are known by event_id; which one counts is the ledger's rule
+// (migrations/clickhouse/00003): what is no guess comes before expired, and then the one first by offset, then partition. It holds about 100 bytes of memory for each distinct event.
 package kafkalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ type Log struct {
 
 var _ reconcile.Side = (*Log)(nil)
 
-// first is the event as its first message tells it.
+// first is the event as the first of its messages tells it, guesses last.
 type first struct {
 	offset                int64
 	partition             int
@@ -167,8 +168,17 @@ func (l *Log) add(m kafka.Message, events map[uuid.UUID]first) {
 		l.Unusable++
 		return
 	}
-	if e, ok := events[r.EventID]; ok && (e.offset < m.Offset || (e.offset == m.Offset && e.partition < m.Partition)) {
+	found := first{m.Offset, m.Partition, r.InputTokens, r.OutputTokens, r.CachedInputTokens, r.Outcome, r.WasRateLimited}
+	if e, ok := events[r.EventID]; ok && e.stands(found) {
 		return
 	}
-	events[r.EventID] = first{m.Offset, m.Partition, r.InputTokens, r.OutputTokens, r.CachedInputTokens, r.Outcome, r.WasRateLimited}
+	events[r.EventID] = found
+}
+
+// stands tells whether e counts, of two messages of one event.
+func (e first) stands(against first) bool {
+	if guess, other := e.outcome == usage.Expired, against.outcome == usage.Expired; guess != other {
+		return other
+	}
+	return cmp.Or(cmp.Compare(e.offset, against.offset), cmp.Compare(e.partition, against.partition)) < 0
 }

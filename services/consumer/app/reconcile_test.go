@@ -22,8 +22,10 @@ func TestReconcileNamesEveryDifference(t *testing.T) {
 		rejected := record("acme", 200)
 		rejected.InputTokens, rejected.OutputTokens, rejected.ReservedTokens, rejected.WasRateLimited, rejected.Outcome = 0, 0, 0, true, usage.Rejected
 		rejected.Reason, rejected.Scope, rejected.Reservation = "rpm", "user", ""
-		r.produce(append(family("acme", 100), in(1, again), in(2, rejected), kafka.Message{Key: []byte("0"), Value: []byte("poison")})...)
-		r.awaitEvents(101)
+		used, guess := record("acme", 300), record("acme", 300) // the guess that a request expired gives way to what it used
+		guess.Outcome, guess.InputTokens = usage.Expired, 500
+		r.produce(append(family("acme", 100), in(1, again), in(2, rejected), in(2, guess), in(2, used), kafka.Message{Key: []byte("0"), Value: []byte("poison")})...)
+		r.awaitEvents(102)
 		r.awaitCommitted()
 
 		db, err := sql.Open("clickhouse", r.cfg.ClickHouseURL.Reveal())
@@ -41,10 +43,10 @@ func TestReconcileNamesEveryDifference(t *testing.T) {
 			}
 			return report
 		}
-		if report := compare(); !report.Agree() || report.Log.Events != 101 || report.Log.Requests != 100 || report.Log.InputTokens != 700 {
+		if report := compare(); !report.Agree() || report.Log.Events != 102 || report.Log.Requests != 101 || report.Log.InputTokens != 707 {
 			t.Fatalf("%s: %+v", report, report)
 		}
-		if log.Messages != 103 || log.Unusable != 1 || done != 103 || total != 103 {
+		if log.Messages != 105 || log.Unusable != 1 || done != 105 || total != 105 {
 			t.Errorf("%d messages, %d unusable, progress %d of %d", log.Messages, log.Unusable, done, total)
 		}
 		for _, c := range []struct{ change, want string }{

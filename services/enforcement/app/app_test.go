@@ -47,7 +47,12 @@ type backends struct {
 
 func start(t *testing.T, brokers []string) *backends {
 	t.Helper()
-	b := &backends{postgres: stores.Postgres(t), redis: "redis://" + realredis.Start(t).Addr, brokers: brokers}
+	return startOn(t, brokers, realredis.Start(t).Addr)
+}
+
+func startOn(t *testing.T, brokers []string, redisAddr string) *backends {
+	t.Helper()
+	b := &backends{postgres: stores.Postgres(t), redis: "redis://" + redisAddr, brokers: brokers}
 	db, err := sql.Open("pgx", b.postgres)
 	if err != nil {
 		t.Fatal(err)

@@ -31,6 +31,7 @@ type Config struct {
 	Lease        time.Duration `env:"TOLLGATE_LEASE" envDefault:"600s"`
 	Tombstone    time.Duration `env:"TOLLGATE_TOMBSTONE" envDefault:"10m"`
 	CheckBudget  time.Duration `env:"TOLLGATE_CHECK_BUDGET" envDefault:"50ms"`
+	AwayRequests int           `env:"TOLLGATE_AWAY_REQUESTS" envDefault:"250000"` // kept for a Redis that is away
 
 	OTLPEndpoint string `env:"OTEL_EXPORTER_OTLP_ENDPOINT"` // where traces go; none if empty
 
@@ -91,6 +92,9 @@ func (c *Config) Validate() error {
 			bad(f.name, "must be from %s to %s, is %s", f.min, f.max, f.v)
 		}
 	}
+	if c.AwayRequests < 100 || c.AwayRequests > 100_000_000 {
+		bad("TOLLGATE_AWAY_REQUESTS", "must be from 100 to 100000000, is %d", c.AwayRequests)
+	}
 	return errors.Join(errs...)
 }
 
@@ -110,6 +114,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CheckBudget == 0 {
 		c.CheckBudget = 50 * time.Millisecond
+	}
+	if c.AwayRequests == 0 {
+		c.AwayRequests = 250_000
 	}
 	if c.Instance == "" {
 		c.Instance = instanceName()

@@ -3,10 +3,11 @@
 //
 // When a dependency is away at the start, the service starts anyway, says so at /readyz, and is ready as soon as it can decide:
 //
-//   - Redis: not ready while it is away; checks and records get 503.
+//   - Redis: always ready. While it is away decisions are made in the process (package fallback), and taking instances out would leave none.
+//     What tells of it is tollgate_limiter_degraded.
 //   - Postgres: not ready until it was reached once. Later, cached quotas serve (package quotacache), so it takes no instance out.
 //   - Kafka: always ready; checks are decided, records get 503 until their event is durable (package kafkausage).
 //
-// The stop: not ready, no new connections, wait for the requests being served, stop listening to changes, send the queued rejections,
-// close Kafka, Redis, Postgres.
+// The stop: not ready, no new connections, wait for the requests being served, tell Redis what it has missed if it is there, stop listening
+// to changes, send the queued rejections, close Kafka, Redis, Postgres.
 package app

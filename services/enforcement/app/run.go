@@ -22,17 +22,20 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/redisfence"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/decide"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/fallback"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/httpapi"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/kafkausage"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/quotacache"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/redisbucket"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/redisinstances"
 )
 
 // The seams and what fills them.
 var (
 	_ decide.Quotas     = (*quotacache.Cache)(nil)
 	_ decide.Events     = (*kafkausage.Emitter)(nil)
-	_ decide.Ends       = ends{}
+	_ decide.Ends       = (*fallback.Limiter)(nil)
+	_ fallback.Store    = store{}
 	_ limit.Lender      = (*redisbucket.Limiter)(nil)
 	_ quotacache.Loader = decide.Carrying{}
 	_ decide.Plans      = (*pgquota.Store)(nil)
@@ -73,25 +76,25 @@ func Run(ctx context.Context, cfg Config) error {
 	stack.Defer("kafka", events.Close)
 	stack.Defer("rejections", events.Flush)
 
-	limiter := redisbucket.New(rdb, redisbucket.Options{Tombstone: cfg.Tombstone})
-	if err := limiter.Load(ctx); err != nil {
+	buckets := redisbucket.New(rdb, redisbucket.Options{Tombstone: cfg.Tombstone})
+	if err := load(ctx, buckets); err != nil {
 		log.WarnContext(ctx, "redis is not there yet; its scripts are loaded at their first use", "err", err)
 	}
+	limiter := fallback.New(store{limit.Spreader{Lender: buckets}, buckets}, redisinstances.New(rdb, cfg.Instance), fallback.Options{Share: cfg.CheckBudget / 2,
+		Most: cfg.AwayRequests, Registry: reg, Log: log})
+	stack.Go("limiter", limiter.Run)
 	cache := quotacache.New(decide.Carrying{Plans: quotas, Carrier: limiter}, quotacache.Options{Registry: reg})
 	stack.Defer("quota cache", func(context.Context) error { cache.Close(); return nil })
 	stack.Go("quota changes", func(ctx context.Context) error {
 		return redisfence.Subscribe(ctx, rdb, cache.Drop, cache.DropAll)
 	})
 
-	spread := limit.Spreader{Lender: limiter}
-	engine := decide.New(cache, spread, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
+	engine := decide.New(cache, limiter, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
 		Region: cfg.Region, Instance: cfg.Instance, Log: log})
 
-	stack.Go("ended reservations", func(ctx context.Context) error { return emitEnds(ctx, engine, ends{spread, limiter}, log) })
+	stack.Go("ended reservations", func(ctx context.Context) error { return emitEnds(ctx, engine, limiter, log) })
 
-	health := observe.NewHealth(
-		observe.Check{Name: "redis", Ask: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }},
-		observe.Check{Name: "postgres", Ask: once(quotas.Ping)})
+	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: once(quotas.Ping)})
 	addr, err := serve(ctx, stack, cfg.Addr, log, tracer.Wrap(newAPI(cfg, engine, health, reg, log)))
 	if err != nil {
 		return stack.Abort(err)
@@ -109,16 +112,6 @@ func newAPI(cfg Config, engine *decide.Engine, health *observe.Health, reg *prom
 	return httpapi.New(httpapi.Options{Engine: engine, Health: health, Registry: reg, Log: log, Models: cfg.Models,
 		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, cfg.ServiceToken.Reveal())}})
 }
-
-// ends finds reservations that have ended: spread ones are settled in all their shards.
-type ends struct {
-	limit.Spreader
-	shards interface {
-		DueShards(ctx context.Context) ([]int, error)
-	}
-}
-
-func (e ends) DueShards(ctx context.Context) ([]int, error) { return e.shards.DueShards(ctx) }
 
 // emitEnds looks for reservations that have ended without an event until ctx ends. Failures pass: what is due is offered again.
 func emitEnds(ctx context.Context, engine *decide.Engine, ends decide.Ends, log *slog.Logger) error {
@@ -142,6 +135,39 @@ func emitEnds(ctx context.Context, engine *decide.Engine, ends decide.Ends, log 
 	}
 }
 
+// store is the limiter on Redis, for payers of any size.
+type store struct {
+	limit.Spreader
+	buckets *redisbucket.Limiter
+}
+
+func (s store) DueShards(ctx context.Context) ([]int, error) { return s.buckets.DueShards(ctx) }
+
+func (s store) Carry(ctx context.Context, r limit.CarryRequest) error { return s.buckets.Carry(ctx, r) }
+
+// load may take its time, but doesn't hold up the start for a Redis that doesn't answer.
+func load(ctx context.Context, buckets *redisbucket.Limiter) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return buckets.Load(ctx)
+}
+
+// maxIdle is short, so that an outage leaves no pool full of dead connections, of which each would cost a call its time.
+const maxIdle = 5 * time.Second
+
+// abortive has a connection drop, when it is closed, what it has not sent yet: what its caller has given up must not reach Redis later,
+// when the network is back.
+func abortive(conn net.Conn) net.Conn {
+	raw := conn
+	if t, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+		raw = t.NetConn()
+	}
+	if t, ok := raw.(*net.TCPConn); ok {
+		_ = t.SetLinger(0) // it stays as it was if this fails
+	}
+	return conn
+}
+
 // openRedis makes a client whose commands end with their context: the check's budget counts.
 func openRedis(url string) (*redis.Client, error) {
 	o, err := redis.ParseURL(url)
@@ -153,6 +179,12 @@ func openRedis(url string) (*redis.Client, error) {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, 2*time.Second, 2*time.Second
 	o.DialerRetries = 1 // the command itself is tried again, as long as its context allows
 	o.PoolSize = 64
+	o.ConnMaxIdleTime = maxIdle
+	dial := redis.NewDialer(o)
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return abortive(conn), err
+	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(o), nil
 }

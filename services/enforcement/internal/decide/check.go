@@ -22,6 +22,7 @@ const (
 type Request struct {
 	Subject     subject.Subject
 	RequestID   uuid.UUID
+	Fresh       bool   // RequestID was made for this request, by this service
 	Model       string // as the client asked for it
 	InputTokens int64
 	MaxOutput   int64
@@ -59,7 +60,7 @@ func ask(r Request, p tier.Plan, lease time.Duration) (limit.CheckRequest, error
 		drawn = limit.Usage(r.InputTokens, 0)
 	}
 	home, sp := spreadOf(p, r.RequestID)
-	return limit.CheckRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID, Scopes: Scopes(p, r.Model),
+	return limit.CheckRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID, Fresh: r.Fresh, Scopes: Scopes(p, r.Model),
 		Cost: r.cost(), Drawn: drawn, Lease: lease, DryRun: r.DryRun, Fences: fences(p), Meta: meta, Away: limit.Away(p.Base().RedisAway)}, err
 }
 

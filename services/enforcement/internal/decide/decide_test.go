@@ -168,3 +168,35 @@ func TestEveryReasonStandsInTheContract(t *testing.T) {
 		}
 	}
 }
+
+func TestTiersPolicyGoesWithTheCheckAndDegradedComesBack(t *testing.T) {
+	r := Request{Subject: user, RequestID: uuid.New(), Model: "grok-2", InputTokens: 5}
+	for _, p := range []tier.RedisAway{tier.AwayLocal, tier.AwayOpen, tier.AwayClosed} {
+		if c, err := ask(r, planOf(user, tier.Quota{RedisAway: p}), 0); err != nil || string(c.Away) != string(p) {
+			t.Errorf("%s: %q, %v", p, c.Away, err)
+		}
+	}
+	if !decided(r, planOf(user, tier.Quota{}), limit.Decision{Degraded: true}).Degraded || !refusedBy(ReasonSuspended, r, planOf(user, tier.Quota{}), limit.Status{Degraded: true}).Degraded {
+		t.Error("an answer doesn't say that it is degraded")
+	}
+}
+
+// While Redis is away what an event says of the check is known only where the check was made; the figures and the id are always the same.
+func TestEventOfARequestSettledWithoutRedisSaysSo(t *testing.T) {
+	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	meta := `{"a":1767268800000,"m":"grok-2","i":7,"o":3,"x":"completed","t":"free","n":"i1"}`
+	id := uuid.New()
+	known, err := buildRecord(user, id, limit.Settlement{CheckedAt: at.Add(-time.Second), CheckMeta: `{"t":"plus","q":"grok-4"}`, Meta: meta, Reserved: limit.Usage(50, 0), Degraded: true})
+	if err != nil || known.Reservation != usage.Degraded || known.Tier != "plus" || known.RequestedModel != "grok-4" || known.Timestamp != usage.At(at.Add(-time.Second)) || known.ReservedTokens != 50 {
+		t.Errorf("%+v, %v", known, err)
+	}
+	unknown, err := buildRecord(user, id, limit.Settlement{Meta: meta, Degraded: true})
+	if err != nil || unknown.Reservation != usage.Degraded || unknown.Tier != "free" || unknown.Model != "grok-2" || unknown.Timestamp != usage.At(at) || unknown.EventID != known.EventID {
+		t.Errorf("%+v, %v", unknown, err)
+	}
+	for _, r := range []usage.Record{known, unknown} {
+		if err := r.Validate(); err != nil || r.InputTokens != 7 || r.OutputTokens != 3 {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+}

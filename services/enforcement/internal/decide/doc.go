@@ -10,8 +10,8 @@
 // # When a dependency fails
 //
 //   - Postgres away: plans that are cached are used until their time ends; a subject that isn't cached gets ErrUnavailable.
-//   - Redis away or slower than the budget: ErrUnavailable. The reservation may have been made: the same request id may be checked
-//     again and is charged once. If nobody does, its slot returns when the lease ends.
+//   - Redis away or slow: decided by the tier's redis_away (package fallback), within the budget; the answer is degraded. ErrUnavailable
+//     only for a tier whose policy is closed. A record answers when its event is durable, as ever; Redis hears of it when it is back.
 //   - Kafka away: Record answers ErrUnavailable after the settlement. The settlement keeps what the event says, so a repeat emits
 //     the same event, with the same id, and charges nothing twice. Rejections wait in a queue and may be lost; usage never is.
 //

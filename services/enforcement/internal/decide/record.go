@@ -135,6 +135,9 @@ func buildRecord(sub subject.Subject, requestID uuid.UUID, s limit.Settlement) (
 	if !held {
 		rec.Timestamp, rec.Reservation = usage.At(time.UnixMilli(m.AtMillis)), usage.Missing
 	}
+	if s.Degraded {
+		rec.Reservation = usage.Degraded
+	}
 	if m.Outcome == usage.Expired { // nobody told what was used: what was held stays consumed, and is what is billed
 		rec.Estimated, rec.Model = true, c.RequestedModel
 		rec.InputTokens, rec.OutputTokens = s.Reserved[limit.InputTokens], s.Reserved[limit.OutputTokens]

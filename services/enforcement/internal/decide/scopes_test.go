@@ -43,7 +43,7 @@ func TestScopesAreKeyUserGroupsOfTheModelAndOrg(t *testing.T) {
 		}
 	}
 	// A settle charges the served model's groups, and gives back the slots of all others.
-	if got, want := names(endScopes(p, "m")), []string{"key api_key:k1 1", "user user:u1 3", "model user:u1/model:other 1", "model api_key:k1/model:mine 0", "model user:u1/model:big 0", "org org:acme 1"}; !slices.Equal(got, want) {
+	if got, want := names(endScopes(p, "m")), []string{"key api_key:k1 1", "user user:u1 3", "model user:u1/model:other 1", "model api_key:k1/model:mine 1", "model user:u1/model:big 0", "org org:acme 1"}; !slices.Equal(got, want) {
 		t.Errorf("settle: %q, want %q", got, want)
 	}
 	limits := Scopes(p, "m")[1].Limits

@@ -179,7 +179,7 @@ func (b checkBody) request() (decide.Request, error) {
 		if err != nil {
 			return decide.Request{}, fmt.Errorf("make a request id: %w", err)
 		}
-		r.RequestID = id
+		r.RequestID, r.Fresh = id, true
 	}
 	return r, nil
 }

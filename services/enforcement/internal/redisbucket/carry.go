@@ -21,12 +21,12 @@ var _ limit.Carrier = (*Limiter)(nil)
 
 // Keys of a move: its mark in each shard it goes to, and in the first of them what is carried, so that a move that was broken off goes on with
 // the same.
-func markKey(shard int, scope string, version int64) string {
-	return prefix(shard) + "m:" + scope + ":" + strconv.FormatInt(version, 10)
+func markKey(shard int, scope string, f limit.Fence) string {
+	return prefix(shard) + "m:" + scope + ":" + f.Name + ":" + strconv.FormatInt(f.Version, 10)
 }
 
-func carriedKey(shard int, scope string, version int64) string {
-	return prefix(shard) + "c:" + scope + ":" + strconv.FormatInt(version, 10)
+func carriedKey(shard int, scope string, f limit.Fence) string {
+	return prefix(shard) + "c:" + scope + ":" + f.Name + ":" + strconv.FormatInt(f.Version, 10)
 }
 
 // carried is what a scope's states add up to.
@@ -55,7 +55,7 @@ func (l *Limiter) carryScope(ctx context.Context, r limit.CarryRequest, scope st
 	pipe := l.rdb.Pipeline()
 	marks := make([]*redis.IntCmd, len(r.To))
 	for i, shard := range r.To {
-		marks[i] = pipe.Exists(ctx, markKey(shard, scope, r.Fence.Version))
+		marks[i] = pipe.Exists(ctx, markKey(shard, scope, r.Fence))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (l *Limiter) carryScope(ctx context.Context, r limit.CarryRequest, scope st
 	}
 	for i, shard := range r.To {
 		text, ttl := c.part(i, len(r.To))
-		keys := []string{markKey(shard, scope, r.Fence.Version), prefix(shard) + "b:" + scope}
+		keys := []string{markKey(shard, scope, r.Fence), prefix(shard) + "b:" + scope}
 		if err := putScript.Run(ctx, l.rdb, keys, l.clock(), text, ttl, limit.CarryFor.Milliseconds()).Err(); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (l *Limiter) carryScope(ctx context.Context, r limit.CarryRequest, scope st
 
 // takeAlong gives what the scope's states add up to: as it was kept by whoever came first, else as it is now.
 func (l *Limiter) takeAlong(ctx context.Context, r limit.CarryRequest, scope string) (carried, error) {
-	key := carriedKey(r.To[0], scope, r.Fence.Version)
+	key := carriedKey(r.To[0], scope, r.Fence)
 	kept, err := l.rdb.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
 		var sum carried

@@ -89,6 +89,15 @@ for s = 1, n do
 end
 
 local granted = code == 1 and (mode == 'check' or mode == 'fresh')
+if granted then
+  local record = 'H ' .. now_text .. ' ' .. lease_text .. '000 ' .. ARGV[6] .. ' ' .. ARGV[8]
+  if mode == 'check' then
+    call('HSET', KEYS[n + f + 2], ARGV[7], record)
+  elseif call('HSETNX', KEYS[n + f + 2], ARGV[7], record) == 0 then -- the caller's connection broke, and it sent the same call again
+    local till, reserved = match(call('HGET', KEYS[n + f + 2], ARGV[7]), '^%a %d+ (%d+) %d+ (%d+ %d+ %d+ %d+)')
+    code, held, granted = 2, till .. ' ' .. reserved, false
+  end
+end
 local charged = granted or (code == 1 and mode == 'dry')
 local reply = code .. ' ' .. now_text .. ' ' .. (held or lease_text .. '000 0 0 0 0')
 arg = 9 + f
@@ -144,8 +153,5 @@ for s = 1, n do
   end
   reply = reply .. '\n' .. open .. ' ' .. state
   arg = at + 3 * limits
-end
-if granted then
-  call('HSET', KEYS[n + f + 2], ARGV[7], 'H ' .. now_text .. ' ' .. lease_text .. '000 ' .. ARGV[6] .. ' ' .. ARGV[8])
 end
 return reply

@@ -7,7 +7,7 @@
 //	tg:{shard}:o                     hash: every open reservation, and every settled one whose event is not known to be durable
 //	tg:{shard}:r:<subject>:<request> string: the tombstone of one whose event is
 //	tg:{shard}:v:<name>              string: the published version (package redisfence)
-//	tg:{shard}:m:<scope>:<version>   string: the scope moved here with that version of its payer; tg:{shard}:c:… what it brought
+//	tg:{shard}:m:<scope>:<name>:<version> string: the scope moved here with that version of its payer; tg:{shard}:c:… what it brought
 //
 // A grant costs four commands: TIME, MGET, SET, HSET; what a script costs in Redis is its commands and its garbage. Ended reservations
 // are found by looking through tg:{shard}:o: those are the requests in flight, not the past ones. A hot payer lies in several shards

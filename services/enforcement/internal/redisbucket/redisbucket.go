@@ -229,7 +229,11 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 // appendCounted adds what settle.lua and consume.lua take of each scope.
 func appendCounted(args []any, scopes []limit.Scope) []any {
 	for _, s := range scopes {
-		args = append(args, scopeID(s), len(s.Limits), signature(s.Limits))
+		id := scopeID(s)
+		if s.IfHeld {
+			id = "?" + id
+		}
+		args = append(args, id, len(s.Limits), signature(s.Limits))
 		for _, l := range s.Limits {
 			args = append(args, l.Capacity, l.Window.Milliseconds(), int(l.Counted)+1)
 		}

@@ -1,0 +1,61 @@
+// Package fallback is the DECISION stage while its store, Redis, is away, black-holed or slow: a limit.Limiter around the store's. It asks the
+// store as long as that answers in time, decides in this process while it doesn't, and tells it afterwards what it has missed. No request waits
+// for a store that is away, and none is told that its quota is exceeded because a store is.
+//
+// # In time
+//
+// A check waits for the store for half of its budget at most (Options.Share), and is then decided here. Five failures in a row open a circuit
+// breaker: from then on nobody waits. Only failures of the store count: not a *limit.StaleError, a request that is wrong, or a caller that
+// left the store too little time. A forgotten script is loaded again by the store's adapter, and is no failure. While the breaker is open one
+// probe at a time, at no caller's expense, writes a beat; one that is answered within a check's share closes it. A store that answers everything
+// after 500 ms is away.
+//
+// # When Redis fails
+//
+//   - local (the default): the same rules, by limit.Memory, each capacity and number of slots divided by the number of live instances, at
+//     least 1. The answer's limits are that share. What fits the capacity but no share is refused by its limit's name, with a hint for a wait.
+//   - open: allowed, counted nowhere now; what it used is counted when the store is back.
+//   - closed: an error, which the caller gets as 503.
+//
+// Answers are Degraded, also those of single calls that the store was too slow for. The number of instances is the last one counted; an instance
+// that starts while the store is away counts itself alone.
+//
+// A payer that is spread over several shards of the store is one here. A settle of what is known only (Known) finds what this instance has
+// granted, or the store has granted to it.
+//
+// A version fence can't be asked; the quota is the caller's cached one, or Postgres's.
+//
+// An outage begins with an empty memory, but for what an earlier one has left: what a subject consumed just before is unknown here. So in
+// an outage a subject gets at most one capacity more than was sold, over all instances together, and then the rate that was sold. What was used is
+// all told to the store afterwards, where it is debt that drains before more is admitted. Requests that are in flight at the return, granted here,
+// hold no slot in the store.
+//
+// # How a request ends
+//
+// Where it was granted tells the way, whether or not the store is back:
+//
+//   - granted here: consumed and settled here, its event made from the check that is kept here; then the store is told. If nobody records
+//     it, Due offers it here when its lease ends.
+//   - granted by the store: settled there. While that is away, here: the event is made from what is remembered of the store's latest grants of
+//     this instance, else from the record alone. A stream goes on, uncounted; the store renews its lease and counts its tokens when it is back,
+//     and its record settles all.
+//   - refused here, or given an error, after the store had been asked: taken back (Cancel), for the store may have granted it. Once more five
+//     seconds later, should the first call have arrived late. The same for what was then granted here: the reservation is this instance's alone.
+//
+// The store is told request by request, under the request's id, so that what it knows already counts once: Settle, then MarkEmitted once
+// the event is durable. What was granted here is told when its event is durable, for only this instance can make that event.
+//
+// All this is bounded (Options.Most, about 1.5 kB each): a request that is granted here has its place for its record. When nothing is left, checks and
+// records that need a place get ErrFull, and nothing is forgotten.
+//
+// # What a crash costs, and what removes the repeat
+//
+//   - of this instance, while it keeps what the store is to be told: events that were answered are durable. What was granted by the store
+//     expires there and leaves a second event of the same event_id, expired, which gives way to the real one in the ledger
+//     (migrations/clickhouse/00003). What was granted here is missing in the store's buckets: the subject gets that much more.
+//   - of this instance, with open requests that were granted here: a record at another instance is debited in full, as of an unknown
+//     request. If the caller dies as well, the request is billed to nobody.
+//   - of the store, without its data: all buckets are full; what is kept here is told to it all the same.
+//   - a second record that meets another instance during an outage, or this one after it has forgotten the first: the event again, with the
+//     same event_id, and debited once.
+package fallback

@@ -1,0 +1,230 @@
+package fallback
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+)
+
+// Settle implements limit.Limiter.
+func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Settlement, error) {
+	if err := r.Validate(); err != nil {
+		return limit.Settlement{}, err
+	}
+	k := key{r.Shard, r.Subject, r.RequestID}
+	if !l.here(k) {
+		s, err := ask(ctx, l, l.endTime(), func(ctx context.Context) (limit.Settlement, error) { return l.store.Settle(ctx, r) })
+		if err == nil {
+			l.mu.Lock()
+			l.book.drop(k) // drawn or cancelled: it has ended
+			l.mu.Unlock()
+			return s, nil
+		}
+	}
+	return l.settleHere(ctx, k, r)
+}
+
+func (l *Limiter) settleHere(ctx context.Context, k key, r limit.SettleRequest) (limit.Settlement, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.book.entries[k]
+	if e != nil && e.stage == settled {
+		s := e.settlement
+		s.Status, s.At, s.Emitted = limit.AlreadySettled, l.o.Now().UTC(), e.emitted
+		return s, nil
+	}
+	if e != nil && e.stage == noted {
+		return limit.Settlement{Status: limit.AlreadySettled, At: l.o.Now().UTC(), Emitted: true, Degraded: true}, nil
+	}
+	if _, known := l.grants.Peek(k); r.Known && !known && (e == nil || e.stage == cancelled) {
+		return limit.Settlement{Status: limit.Unknown, At: l.o.Now().UTC(), Degraded: true}, nil
+	}
+	r.Known = false
+	if e == nil {
+		if l.book.full() {
+			l.overflow(ctx, "record")
+			return limit.Settlement{}, ErrFull
+		}
+		e = &entry{scopes: r.Scopes}
+	}
+	here := r
+	here.Shard, here.Spread, here.Scopes = together, limit.Spread{}, l.scopes(r.Scopes, e.open)
+	s, err := l.asks().Settle(ctx, here)
+	if err != nil {
+		return s, err
+	}
+	s.Degraded = true
+	if s.Status == limit.AlreadySettled {
+		return s, nil // the store was told, and its event is durable
+	}
+	if g, known := l.grants.Get(k); known && s.Status == limit.Unknown {
+		s.Status, s.CheckedAt, s.Reserved, s.CheckMeta = limit.Settled, g.at, g.reserved, g.meta
+	}
+	e.settle, e.settlement, e.next = r, s, time.Time{}
+	l.book.put(k, e, settled)
+	l.book.dueAt(k, e, l.o.Now().Add(limit.EmitGrace))
+	l.wake()
+	return s, nil
+}
+
+// MarkEmitted implements limit.Limiter.
+func (l *Limiter) MarkEmitted(ctx context.Context, shard int, s subject.Subject, requestID uuid.UUID) error {
+	k := key{shard, s, requestID}
+	if l.markHere(k) {
+		return nil
+	}
+	_, err := ask(ctx, l, l.endTime(), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, l.store.MarkEmitted(ctx, shard, s, requestID)
+	})
+	l.grants.Remove(k)
+	if err == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.book.put(k, &entry{}, noted) {
+		l.overflow(ctx, "mark")
+		return err // the event is sent once more, by whoever finds it due
+	}
+	return nil
+}
+
+// markHere notes that an event is durable, if the settlement is this instance's to tell the store of.
+func (l *Limiter) markHere(k key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.book.entries[k]
+	if e == nil || e.stage != settled {
+		return false
+	}
+	e.emitted, e.due = true, time.Time{}
+	l.grants.Remove(k)
+	_ = l.asks().MarkEmitted(context.Background(), together, k.subject, k.id) // Memory can't fail
+	l.book.enqueue(k, e)
+	l.wake()
+	return true
+}
+
+// Consume implements limit.Limiter.
+func (l *Limiter) Consume(ctx context.Context, r limit.ConsumeRequest) (limit.Consumption, error) {
+	if err := r.Validate(); err != nil {
+		return limit.Consumption{}, err
+	}
+	k := key{r.Shard, r.Subject, r.RequestID}
+	if !l.here(k) {
+		c, err := ask(ctx, l, l.o.Share, func(ctx context.Context) (limit.Consumption, error) { return l.store.Consume(ctx, r) })
+		if err == nil || isStale(err) {
+			return c, err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.book.entries[k]
+	if e != nil && e.stage != drawn {
+		return l.consumeHere(ctx, k, e, r)
+	}
+	return l.goOn(ctx, k, e, r)
+}
+
+// consumeHere draws from a reservation that was made here, or tells that there is none. l.mu is held.
+func (l *Limiter) consumeHere(ctx context.Context, k key, e *entry, r limit.ConsumeRequest) (limit.Consumption, error) {
+	r.Shard, r.Spread, r.Scopes = together, limit.Spread{}, l.scopes(r.Scopes, e.open)
+	c, err := l.asks().Consume(ctx, r)
+	if err != nil || c.Status != limit.ReservationOpen {
+		return c, err
+	}
+	if c.Allowed {
+		for _, counted := range []limit.Counted{limit.Tokens, limit.OutputTokens} {
+			e.drawn[counted] = min(e.drawn[counted]+r.Tokens, limit.MaxAmount)
+			e.reserved[counted] = max(e.reserved[counted], e.drawn[counted])
+		}
+	}
+	l.book.dueAt(k, e, c.LeaseUntil)
+	return c, nil
+}
+
+// goOn lets a stream of the store's go on: what it has left there can't be known, and its record settles what it drew. The lease is renewed
+// in the store as soon as that is back. l.mu is held.
+func (l *Limiter) goOn(ctx context.Context, k key, e *entry, r limit.ConsumeRequest) (limit.Consumption, error) {
+	if e == nil {
+		e = &entry{}
+	}
+	if !l.book.put(k, e, drawn) {
+		l.overflow(ctx, "consume")
+		return limit.Consumption{}, ErrFull
+	}
+	e.spread, e.scopes, e.lease = r.Spread, r.Scopes, r.Lease
+	e.tokens = min(e.tokens+r.Tokens, limit.MaxAmount)
+	lease := r.Lease
+	if lease == 0 {
+		lease = limit.DefaultLease
+	}
+	s, err := l.asks().Status(ctx, limit.StatusRequest{Shard: together, Scopes: l.scopes(r.Scopes, false)})
+	return limit.Consumption{Status: limit.ReservationOpen, Allowed: true, At: s.At, LeaseUntil: s.At.Add(lease), Scopes: s.Scopes}, err
+}
+
+// Transfer moves room in the store. While that is away there is nothing to move in, and what was to be moved is not kept.
+func (l *Limiter) Transfer(ctx context.Context, r limit.TransferRequest) (limit.Transferred, error) {
+	return ask(ctx, l, l.endTime(), func(ctx context.Context) (limit.Transferred, error) { return l.store.Transfer(ctx, r) })
+}
+
+// Carry implements limit.Carrier. While the store is away nothing is asked there that could find too little. The caller asks again when the
+// store is back: then what it has cached is dropped, for its subscription to changes broke.
+func (l *Limiter) Carry(ctx context.Context, r limit.CarryRequest) error {
+	if l.away() {
+		return nil
+	}
+	_, err := ask(ctx, l, l.endTime(), func(ctx context.Context) (struct{}, error) { return struct{}{}, l.store.Carry(ctx, r) })
+	return err
+}
+
+// Cancel implements limit.Limiter. While the store is away the answer is true if it may have been asked for the reservation: that is then
+// taken back when it returns.
+func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, error) {
+	if err := (limit.CheckRequest{Scopes: r.Scopes}).Validate(); err != nil {
+		return false, err
+	}
+	k := key{r.Shard, r.Subject, r.RequestID}
+	if !l.here(k) {
+		done, err := ask(ctx, l, l.endTime(), func(ctx context.Context) (bool, error) { return l.store.Cancel(ctx, r) })
+		if err == nil {
+			l.grants.Remove(k)
+			return done, nil
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.book.entries[k]
+	if e != nil && (e.stage == settled || e.stage == noted) {
+		return false, nil
+	}
+	if e != nil && e.stage == held {
+		here := r
+		here.Shard, here.Spread, here.Scopes = together, limit.Spread{}, l.scopes(r.Scopes, e.open)
+		done, err := l.asks().Cancel(ctx, here)
+		if done && !e.doubtful {
+			l.book.drop(k)
+		}
+		if !done || err != nil || !e.doubtful {
+			return done, err
+		}
+	}
+	if !l.book.put(k, &entry{spread: r.Spread, scopes: r.Scopes}, cancelled) {
+		l.overflow(ctx, "cancel")
+		return false, ErrFull
+	}
+	l.grants.Remove(k)
+	l.wake()
+	return true, nil
+}
+
+// overflow counts and logs that there is no room for another request. l.mu is held.
+func (l *Limiter) overflow(ctx context.Context, call string) {
+	l.m.overflows.Inc()
+	l.o.Log.ErrorContext(ctx, "too much waits for the limiter's store: calls are refused until it is back", "call", call,
+		"kept", len(l.book.entries), "most", l.book.most)
+}
