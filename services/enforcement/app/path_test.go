@@ -21,7 +21,7 @@ import (
 func ptr(n int64) *int64 { return &n }
 
 // Case B01 on real Redis over HTTP.
-func TestRefusedRequestChangesNoCounter(t *testing.T) {
+func TestB01RefusedRequestChangesNoCounter(t *testing.T) {
 	k := broker(t)
 	b := start(t, k.Brokers())
 	b.put(t, "u1", "plus", tier.Overrides{RPMLimit: ptr(2), ConcurrentLimit: ptr(1), TPMLimit: ptr(0), TPDLimit: ptr(0)})
@@ -255,7 +255,7 @@ func TestStopFinishesWhatItHasBegunInOrder(t *testing.T) {
 	if err := <-s.done; err != nil {
 		t.Error(err)
 	}
-	want := []string{"readiness", "http server", "ended reservations", "limiter", "quota changes", "quota cache", "rejections", "kafka", "redis", "postgres", "traces"}
+	want := []string{"readiness", "http server", "ended reservations", "quota changes", "quota cache", "limiter", "rejections", "kafka", "redis", "postgres", "traces"}
 	if got := s.logs.parts(); !slices.Equal(got, want) {
 		t.Errorf("stopped in the order %v,\nwant %v", got, want)
 	}
