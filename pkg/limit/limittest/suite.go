@@ -60,6 +60,8 @@ func Run(t *testing.T, f Factory) {
 		{"DeadCallersReservationExpiresOnce", expiry},
 		{"SettledUsageIsOfferedUntilItIsDurable", unemitted},
 		{"RepeatTellsWhatIsHeld", repeatTellsWhatIsHeld},
+		{"WhateverIsAskedTheBoundHoldsAndTheAdvisedWaitHelps", properties},
+		{"ConsumedIsSettledAndHeldAndAReplayChangesNothing", conservation},
 		{"RacingChecksNeverPassTheBound", race},
 		{"RacingSettlesChargeOnce", raceSettle},
 	} {

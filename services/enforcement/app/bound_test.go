@@ -37,7 +37,7 @@ func TestConcurrentChecksOfThreeInstancesSellTheBoundAndNotOneMore(t *testing.T)
 			for n := range 64 {
 				wg.Go(func() {
 					for time.Since(began) < *boundFor {
-						r, err := http.NewRequestWithContext(t.Context(), "POST", services[n%3].url+"/internal/rate-limit/check",
+						r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, services[n%3].url+"/internal/rate-limit/check",
 							strings.NewReader(fmt.Sprintf(`{"user_id":%q,"model":"grok-2","estimated_tokens":10}`, user)))
 						if err != nil {
 							t.Error(err)
@@ -52,7 +52,7 @@ func TestConcurrentChecksOfThreeInstancesSellTheBoundAndNotOneMore(t *testing.T)
 						var v struct{ Allowed, Degraded bool }
 						err = json.NewDecoder(resp.Body).Decode(&v)
 						_ = resp.Body.Close()
-						if err != nil || resp.StatusCode != 200 || v.Degraded {
+						if err != nil || resp.StatusCode != http.StatusOK || v.Degraded {
 							t.Errorf("%d, degraded %v, %v", resp.StatusCode, v.Degraded, err)
 							return
 						}

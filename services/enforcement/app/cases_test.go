@@ -96,7 +96,7 @@ func TestB21CancelledStreamsLeakNoSlot(t *testing.T) {
 			s.send("POST", "/internal/rate-limit/record", cancelled(id, 0))
 		case 2: // the caller's own connection breaks before the answer
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			r, err := http.NewRequestWithContext(ctx, "POST", s.url+"/internal/rate-limit/record", strings.NewReader(cancelled(id, 1)))
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/internal/rate-limit/record", strings.NewReader(cancelled(id, 1)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,7 +173,7 @@ func TestB56WaitingAsAdvisedPassesOnTheWallClock(t *testing.T) {
 		most         time.Duration
 	}{{"requests", "rpm", 1, 8572 * time.Millisecond}, {"tokens", "tpm", 250, 9 * time.Second}} {
 		v := s.wants(c.user, c.tokens, c.reason)
-		wait := time.Duration(v["retry_after_ms"].(float64)) * time.Millisecond
+		wait := time.Duration(v["retry_after_ms"].(float64) * float64(time.Millisecond))
 		if wait > c.most || wait < c.most-3*time.Second {
 			t.Errorf("%s: advised to wait %s, the true wait is at most %s", c.user, wait, c.most)
 		}

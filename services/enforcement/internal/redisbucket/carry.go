@@ -90,7 +90,7 @@ func (l *Limiter) takeAlong(ctx context.Context, r limit.CarryRequest, scope str
 		if e != nil {
 			return carried{}, e
 		}
-		if err = l.rdb.SetNX(ctx, key, text, limit.CarryFor).Err(); err != nil {
+		if err := l.rdb.SetNX(ctx, key, text, limit.CarryFor).Err(); err != nil {
 			return carried{}, err
 		}
 		kept, err = l.rdb.Get(ctx, key).Result()
@@ -99,7 +99,8 @@ func (l *Limiter) takeAlong(ctx context.Context, r limit.CarryRequest, scope str
 		return carried{}, err
 	}
 	var c carried
-	return c, json.Unmarshal([]byte(kept), &c)
+	err = json.Unmarshal([]byte(kept), &c)
+	return c, err
 }
 
 func (l *Limiter) sum(ctx context.Context, r limit.CarryRequest, scope string) (carried, error) {
