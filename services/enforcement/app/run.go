@@ -21,6 +21,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/observe"
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/redisfence"
+	"github.com/tollgate-dev/tollgate/pkg/redisurl"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/decide"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/fallback"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/httpapi"
@@ -168,25 +169,24 @@ func abortive(conn net.Conn) net.Conn {
 	return conn
 }
 
-// openRedis makes a client whose commands end with their context: the check's budget counts.
-func openRedis(url string) (*redis.Client, error) {
-	o, err := redis.ParseURL(url)
+// openRedis makes a client of one server or of a cluster.
+func openRedis(url string) (redis.UniversalClient, error) {
+	o, err := redisurl.Options(url)
 	if err != nil {
 		return nil, errors.New("TOLLGATE_REDIS_URL can't be read") // the error may hold the password
 	}
 	o.ClientName = "tollgate-enforcement"
-	o.ContextTimeoutEnabled = true
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, 2*time.Second, 2*time.Second
 	o.DialerRetries = 1 // the command itself is tried again, as long as its context allows
 	o.PoolSize = 64
 	o.ConnMaxIdleTime = maxIdle
-	dial := redis.NewDialer(o)
+	dial := redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		return abortive(conn), err
 	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClient(o), nil
+	return redis.NewUniversalClient(o), nil
 }
 
 // once passes for ever after ask has passed for the first time.
