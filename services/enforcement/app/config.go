@@ -32,7 +32,7 @@ type Config struct {
 	Tombstone    time.Duration `env:"TOLLGATE_TOMBSTONE" envDefault:"10m"`
 	CheckBudget  time.Duration `env:"TOLLGATE_CHECK_BUDGET" envDefault:"50ms"`
 	AwayRequests int           `env:"TOLLGATE_AWAY_REQUESTS" envDefault:"250000"` // kept for a Redis that is away
-	SpoolDir     string        `env:"TOLLGATE_SPOOL_DIR"`                             // where usage events wait for a Kafka that is away; nowhere if empty
+	SpoolDir     string        `env:"TOLLGATE_SPOOL_DIR"`                         // where usage events wait for a Kafka that is away; nowhere if empty
 	SpoolMax     int64         `env:"TOLLGATE_SPOOL_MAX_BYTES" envDefault:"1073741824"`
 
 	OTLPEndpoint string `env:"OTEL_EXPORTER_OTLP_ENDPOINT"` // where traces go; none if empty

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	kafkago "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -476,4 +477,50 @@ func TestEventIsTheSameAfterTheSpool(t *testing.T) {
 			t.Errorf("%q is an event", bad)
 		}
 	}
+}
+
+// BenchmarkDrain measures how fast a spool empties into Kafka; its yardstick writes the same batches without a spool.
+func BenchmarkDrain(b *testing.B) {
+	s, err := kafka.Start(b.Context(), kafka.Options{Dir: b.TempDir(), NoSync: true, Topics: []kafka.Topic{{Name: usage.Topic, Partitions: usage.Partitions}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	msgs := make([]kafkago.Message, drainEvents)
+	for i := range msgs {
+		if msgs[i], err = message(ofUser(fmt.Sprintf("u%d", i%50), i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	rate := func(b *testing.B) { b.ReportMetric(float64(b.N*drainEvents)/b.Elapsed().Seconds(), "events/s") }
+	b.Run("yardstick=no-spool", func(b *testing.B) {
+		e := New(Options{Brokers: s.Brokers()})
+		defer e.Close(context.Background())
+		for b.Loop() {
+			if err := e.drainer.WriteMessages(b.Context(), msgs...); err != nil {
+				b.Fatal(err)
+			}
+		}
+		rate(b)
+	})
+	b.Run("spool", func(b *testing.B) {
+		dir := b.TempDir()
+		sp := spool(b, dir, boltspool.Options{})
+		var wg sync.WaitGroup
+		for i := range b.N * drainEvents {
+			event, err := freeze(msgs[i%drainEvents])
+			if err != nil {
+				b.Fatal(err)
+			}
+			wg.Go(func() { _ = sp.Append(context.Background(), event, "") })
+		}
+		wg.Wait()
+		b.ResetTimer()
+		e := New(Options{Brokers: s.Brokers(), Spool: sp})
+		defer e.Close(context.Background())
+		for sp.Len() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		rate(b)
+	})
 }
