@@ -107,6 +107,7 @@ func ConcludeConsume(r ConsumeRequest, extra Amounts, pays []bool, allowed bool,
 	var states []Observed
 	for i, s := range r.Scopes {
 		if pays[i] {
+			found[i], s = wanting(found[i], s, extra)
 			s.Slots = 0 // it holds its slot already
 			payers, states = append(payers, s), append(states, found[i])
 		}
@@ -114,6 +115,22 @@ func ConcludeConsume(r ConsumeRequest, extra Amounts, pays []bool, allowed bool,
 	d := Conclude(CheckRequest{Scopes: payers, Cost: extra}, false, at, states)
 	c.Reason, c.Scope, c.RetryAfter = d.Reason, d.Scope, d.RetryAfter
 	return c
+}
+
+// wanting leaves the limits that must give something: what the reservation pays for waits for no debt.
+func wanting(o Observed, s Scope, extra Amounts) (Observed, Scope) {
+	out, state := s, Observed{InUse: o.InUse, LagMillis: o.LagMillis}
+	out.Limits, out.lent = nil, nil
+	for j, l := range s.Limits {
+		if s.charge(j, extra) <= 0 {
+			continue
+		}
+		out.Limits, state.Buckets = append(out.Limits, l), append(state.Buckets, o.Buckets[j])
+		if s.lent != nil {
+			out.lent = append(out.lent, s.lent[j])
+		}
+	}
+	return state, out
 }
 
 // Validate tells what is wrong with a settlement's scopes or amounts.

@@ -103,6 +103,8 @@ type Scope struct {
 
 	lent     []int64 // what other shards have lent, by limit: it is not charged here
 	slotLent bool    // the slot is another shard's
+	bare     []bool  // by limit: this shard has no share of it
+	slotless bool    // this shard has no share of the slots
 }
 
 // Lent is what other shards lend to the scope in one check: nil, or an amount for each limit; and whether they hold its slot.
@@ -219,6 +221,7 @@ type CancelRequest struct {
 	Subject   subject.Subject
 	RequestID uuid.UUID
 	Scopes    []Scope // those of the check
+	Meta      string  // of the check; if given, a reservation that another check has made meanwhile, with another meta, stays
 }
 
 // SettleStatus tells what a settle met.

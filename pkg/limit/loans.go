@@ -50,11 +50,14 @@ func (l *loans) lacks(states []ScopeState, cost Amounts) (amounts [][]int64, slo
 		share := l.spread.shares([]Scope{sc}, l.home)[0]
 		for j, lim := range share.Limits {
 			short := cost[lim.Counted] + states[i].Limits[j].bucket.consumed - lim.Capacity - l.amounts[k][j]
+			if share.bare[j] {
+				short = cost[lim.Counted] - l.amounts[k][j]
+			}
 			if cost[lim.Counted] > 0 && short > 0 {
 				want[j], any = short, true
 			}
 		}
-		if !l.slot && share.Slots > 0 && states[i].InUse >= share.Slots {
+		if !l.slot && share.Slots > 0 && (share.slotless || states[i].InUse >= share.Slots) {
 			slot, any = true, true
 		}
 		amounts = append(amounts, want)
@@ -84,7 +87,6 @@ func (l *loans) gather(ctx context.Context, states []ScopeState, cost Amounts, u
 		} else if slot && slices.Contains(t.Slots, true) { // in one scope, and not in another: no use
 			l.dropSlots(ctx, shard, t.Slots, take)
 		}
-		l.owe(shard, t)
 		short = false
 		for k := range want {
 			for j, got := range t.Amounts[k] {
@@ -93,6 +95,7 @@ func (l *loans) gather(ctx context.Context, states []ScopeState, cost Amounts, u
 				short = short || want[k][j] > 0
 			}
 		}
+		l.owe(shard, t)
 	}
 	return !slot && !short
 }
@@ -117,9 +120,11 @@ func (l *loans) transfer(ctx context.Context, shard int, amounts [][]int64, sign
 	for k, i := range l.split {
 		line := Line{Amounts: make([]int64, len(shares[i].Limits)), Debt: debt}
 		for j := range line.Amounts {
-			line.Amounts[j] = sign * amounts[k][j]
+			if !shares[i].bare[j] { // it has none to lend
+				line.Amounts[j] = sign * amounts[k][j]
+			}
 		}
-		if shares[i].Slots > 0 {
+		if shares[i].Slots > 0 && !shares[i].slotless {
 			line.Drop, line.Take = drop, take
 		}
 		r.Scopes, r.Lines = append(r.Scopes, shares[i]), append(r.Lines, line)
@@ -130,10 +135,54 @@ func (l *loans) transfer(ctx context.Context, shard int, amounts [][]int64, sign
 	}
 	for k, i := range l.split {
 		if l.scopes[i].Slots == 0 {
-			t.Slots[k] = true // it has none to give
+			t.Slots[k] = true // none is wanted
 		}
 	}
 	return t, nil
+}
+
+// large tells that a request needs more than its home has of anything, even when that is full.
+func (l *loans) large(home []Scope, cost Amounts) bool {
+	for _, i := range l.split {
+		for _, lim := range home[i].Limits {
+			if cost[lim.Counted] > lim.Capacity {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// look tells whether all shards together have room, and takes nothing: what a request takes that is refused in the end, others lack meanwhile.
+func (l *loans) look(ctx context.Context, states []ScopeState, cost Amounts) bool {
+	want, slot, _, impossible := l.lacks(states, cost)
+	if impossible {
+		return false
+	}
+	for i := range l.spread.Shards {
+		shard := l.spread.At(i)
+		if shard == l.home {
+			continue
+		}
+		t, err := l.transfer(ctx, shard, l.none(), 1, time.Time{}, time.Time{}, false)
+		if err != nil {
+			return false
+		}
+		l.owed[shard] = t
+		shares := l.spread.shares(l.scopes, shard)
+		free := true
+		for k, i := range l.split {
+			for j, lim := range shares[i].Limits {
+				if !shares[i].bare[j] {
+					want[k][j] -= max(0, lim.Capacity-t.Found[k].Buckets[j].Consumed)
+				}
+			}
+			free = free && (shares[i].Slots == 0 || (!shares[i].slotless && t.Found[k].InUse < shares[i].Slots))
+		}
+		slot = slot && !free
+	}
+	short := slices.ContainsFunc(want, func(a []int64) bool { return slices.ContainsFunc(a, func(n int64) bool { return n > 0 }) })
+	return !slot && !short
 }
 
 func (l *loans) none() [][]int64 {
@@ -211,7 +260,13 @@ func (l *loans) refusal(home Decision, cost Amounts) Decision {
 		for j, lim := range sc.Limits {
 			buckets := []bucket{state.Limits[j].bucket}
 			if k >= 0 {
+				if l.spread.shares([]Scope{sc}, l.home)[0].bare[j] {
+					buckets[0].capacity, buckets[0].consumed = 0, 0
+				}
 				for shard, t := range l.owed {
+					if l.spread.shares([]Scope{sc}, shard)[0].bare[j] {
+						continue
+					}
 					f := t.Found[k].Buckets[j]
 					buckets = append(buckets, bucket{consumed: f.Consumed, credit: f.Credit, fast: f.Fast, capacity: l.spread.shares([]Scope{sc}, shard)[0].Limits[j].Capacity})
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -133,8 +134,9 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 	if old := m.reservations[key]; old != nil && old.until > now && !r.DryRun {
 		d := Conclude(r, true, at, found)
 		d.Repeated, d.Reserved = true, old.reserved
-		if !old.settled {
-			d.LeaseUntil = time.UnixMilli(old.leaseUntil).UTC()
+		if !old.settled { // from now on it is this check's: what takes back an earlier one leaves it alone
+			note := old.checkMeta[:len(old.checkMeta)-len(withoutNote(old.checkMeta))]
+			d.LeaseUntil, old.checkMeta = time.UnixMilli(old.leaseUntil).UTC(), note+r.Meta
 		}
 		return d, nil
 	}
@@ -341,7 +343,7 @@ func (m *Memory) Cancel(_ context.Context, r CancelRequest) (bool, error) {
 	defer m.mu.Unlock()
 	now, key := m.now().UnixMilli(), reservationKey{r.Shard, r.Subject, r.RequestID}
 	res := m.reservations[key]
-	if res == nil || res.until <= now || res.settled {
+	if res == nil || res.until <= now || res.settled || !strings.HasSuffix(res.checkMeta, r.Meta) {
 		return false, nil
 	}
 	for _, s := range r.Scopes {

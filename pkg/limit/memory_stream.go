@@ -43,7 +43,7 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 		// A scope that the check did not know is charged by the settlement, in full.
 		pays[i] = slices.Contains(res.scopes, scopeID{s.Kind, s.Name})
 		for j, l := range s.Limits {
-			if pays[i] && s.charge(j, extra) > l.Capacity-work[i].buckets[idOf(l)].consumed {
+			if n := s.charge(j, extra); pays[i] && n > 0 && n > l.Capacity-work[i].buckets[idOf(l)].consumed {
 				fits = false
 			}
 		}

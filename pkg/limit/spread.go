@@ -30,26 +30,47 @@ func (s Spread) Home(key string) int {
 	return s.At(int(h.Sum32() % uint32(s.Shards))) //nolint:gosec // from 2 to 64
 }
 
-// shares gives the scopes as they are in one shard: what is Split has a share of its capacities and slots. They add up to the whole, if that is
-// not less than the number of shards; a share is at least 1.
+// shares gives the scopes as they are in one shard: what is Split has a share of its capacities and slots, which add up to the whole. Where a
+// share is nothing the scope says so: its limit stands there with a capacity of 1, of which nothing may be sold or lent.
 func (s Spread) shares(scopes []Scope, shard int) []Scope {
-	share := func(whole int64) int64 { return max(1, Part(whole, s.index(shard), s.Shards)) }
+	share := func(whole int64) int64 { return Part(whole, s.index(shard), s.Shards) }
 	out := make([]Scope, len(scopes))
 	for k, sc := range scopes {
 		if sc.Split {
 			limits := make([]Limit, len(sc.Limits))
+			sc.bare = make([]bool, len(sc.Limits))
 			for j, l := range sc.Limits {
 				l.Capacity = share(l.Capacity)
+				if l.Capacity == 0 {
+					l.Capacity, sc.bare[j] = 1, true
+				}
 				limits[j] = l
 			}
 			sc.Limits = limits
 			if sc.Slots > 0 {
-				sc.Slots = share(sc.Slots)
+				if sc.Slots = share(sc.Slots); sc.Slots == 0 {
+					sc.Slots, sc.slotless = 1, true
+				}
 			}
 		}
 		out[k] = sc
 	}
 	return out
+}
+
+// isBare tells that a request of this cost can't be decided by the shares of its home alone.
+func isBare(home []Scope, cost Amounts) bool {
+	for _, sc := range home {
+		if sc.slotless {
+			return true
+		}
+		for j, bare := range sc.bare {
+			if bare && cost[sc.Limits[j].Counted] > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Spreader is a Limiter for requests with a Spread; it passes on those without. A request is decided in its home, by the shares of the
@@ -63,6 +84,9 @@ type Spreader struct{ Lender }
 
 var _ Limiter = Spreader{}
 
+// loanLease is how long a slot is lent before the check that borrows it has been granted; then it is held as long as that.
+const loanLease = 15 * time.Second
+
 // borrowRounds is how often room is gathered for one request while others take it away.
 const borrowRounds = 3
 
@@ -73,16 +97,28 @@ func (s Spreader) Check(ctx context.Context, r CheckRequest) (Decision, error) {
 	}
 	home := r
 	home.Scopes = r.Spread.shares(r.Scopes, r.Shard)
-	d, err := s.Lender.Check(ctx, home)
+	first := home
+	first.DryRun = r.DryRun || isBare(home.Scopes, r.Cost) // by its share alone it would be granted what nobody has
+	d, err := s.Lender.Check(ctx, first)
 	if err != nil {
 		return d, err
 	}
-	if d.Allowed {
+	if d.Repeated || (d.Allowed && !isBare(home.Scopes, r.Cost)) {
 		return estimated(d, r.Scopes, r.Spread), nil
 	}
 	l := newLoans(s.Lender, r.Spread, r.Shard, r.Scopes)
+	if d.Allowed { // but for what it must borrow: as it was before the dry run charged it
+		d = uncharged(d, r.Cost)
+	}
+	if (r.DryRun || l.large(home.Scopes, r.Cost)) && !l.look(ctx, d.Scopes, r.Cost) {
+		return l.refusal(d, r.Cost), nil
+	}
+	if r.DryRun {
+		d.Allowed, d.Reason, d.Scope, d.RetryAfter = true, "", "", 0
+		return estimated(d, r.Scopes, r.Spread), nil
+	}
 	for round := 0; round < borrowRounds && !d.Allowed; round++ {
-		if !l.gather(ctx, d.Scopes, r.Cost, leaseEnd(d.At.UnixMilli(), r.Lease)) {
+		if !l.gather(ctx, d.Scopes, r.Cost, leaseEnd(d.At.UnixMilli(), loanLease)) {
 			break
 		}
 		home.Scopes = l.apply(home.Scopes)
@@ -91,7 +127,7 @@ func (s Spreader) Check(ctx context.Context, r CheckRequest) (Decision, error) {
 			return d, err // perhaps it was granted: the loans stay
 		}
 	}
-	if d.Allowed && !r.DryRun && !d.Repeated {
+	if d.Allowed && !d.Repeated {
 		l.hold(ctx, d.LeaseUntil)
 		return estimated(d, r.Scopes, r.Spread), nil
 	}
@@ -110,8 +146,12 @@ func (s Spreader) Consume(ctx context.Context, r ConsumeRequest) (Consumption, e
 	home := r
 	home.Scopes = r.Spread.shares(r.Scopes, r.Shard)
 	c, err := s.Lender.Consume(ctx, home)
-	if err != nil || c.Status != ReservationOpen {
+	if err != nil {
 		return c, err
+	}
+	if c.Status != ReservationOpen {
+		c.Scopes = estimates(c.Scopes, r.Scopes, r.Spread)
+		return c, nil
 	}
 	var holder string
 	if holder, c.CheckMeta = cutNote(c.CheckMeta); holder != "" {
@@ -158,7 +198,51 @@ func (s Spreader) Settle(ctx context.Context, r SettleRequest) (Settlement, erro
 	if holder, out.CheckMeta = cutNote(out.CheckMeta); holder != "" && out.Status == Settled {
 		s.moveLease(ctx, r.Spread, holder, r.Scopes, out.LeaseWas, time.Time{})
 	}
+	if out.Status == Settled || (out.Status == Unknown && !r.Known) {
+		s.shareOveruse(ctx, r, out.Reserved)
+	}
 	return out, nil
+}
+
+// shareOveruse has all shards bear what a request has used beyond what it held, where that is much: in its home alone it would be a debt that
+// the other shards know nothing of. Should it fail, it stays the home's.
+func (s Spreader) shareOveruse(ctx context.Context, r SettleRequest, reserved Amounts) {
+	home := r.Spread.shares(r.Scopes, r.Shard)
+	over := make([][]int64, len(r.Scopes))
+	much := false
+	for i, sc := range home {
+		over[i] = make([]int64, len(sc.Limits))
+		for j, l := range sc.Limits {
+			if n := r.Actual[l.Counted] - reserved[l.Counted]; sc.Split && !sc.IfHeld && n > 0 {
+				over[i][j] = n
+				much = much || n > l.Capacity/16
+			}
+		}
+	}
+	if !much {
+		return
+	}
+	move := func(shard, sign int, part func(int64) int64) error {
+		t := TransferRequest{Shard: shard}
+		for i, sc := range r.Spread.shares(r.Scopes, shard) {
+			if !sc.Split || sc.IfHeld {
+				continue
+			}
+			line := Line{Amounts: make([]int64, len(sc.Limits)), Debt: true}
+			for j := range line.Amounts {
+				line.Amounts[j] = int64(sign) * part(over[i][j])
+			}
+			t.Scopes, t.Lines = append(t.Scopes, sc), append(t.Lines, line)
+		}
+		_, err := s.Transfer(ctx, t)
+		return err
+	}
+	for i := range r.Spread.Shards {
+		shard, part := r.Spread.At(i), func(n int64) int64 { return Part(n, i, r.Spread.Shards) }
+		if shard != r.Shard && move(shard, 1, part) == nil {
+			_ = move(r.Shard, -1, part) // if this fails it is borne twice, until it has drained
+		}
+	}
 }
 
 // Cancel implements Limiter.
@@ -186,15 +270,20 @@ func (s Spreader) Status(ctx context.Context, r StatusRequest) (Status, error) {
 	home := r
 	home.Scopes = r.Spread.shares(r.Scopes, r.Shard)
 	sum, err := s.Lender.Status(ctx, home)
+	for k := range sum.Scopes {
+		sum.Scopes[k].strip(home.Scopes[k])
+	}
 	for i := 0; i < r.Spread.Shards && err == nil; i++ {
 		shard := r.Spread.At(i)
 		if shard == r.Shard {
 			continue
 		}
 		var part Status
-		part, err = s.Lender.Status(ctx, StatusRequest{Shard: shard, Scopes: r.Spread.shares(r.Scopes, shard), Fences: r.Fences})
+		shares := r.Spread.shares(r.Scopes, shard)
+		part, err = s.Lender.Status(ctx, StatusRequest{Shard: shard, Scopes: shares, Fences: r.Fences})
 		for k, sc := range part.Scopes {
 			if r.Scopes[k].Split {
+				sc.strip(shares[k])
 				sum.Scopes[k].add(sc)
 			}
 		}
@@ -206,6 +295,15 @@ func (s Spreader) Status(ctx context.Context, r StatusRequest) (Status, error) {
 		sum.Scopes[k].whole(sc)
 	}
 	return sum, nil
+}
+
+// strip takes off what only stands for a share of nothing.
+func (s *ScopeState) strip(share Scope) {
+	for j, bare := range share.bare {
+		if bare {
+			s.Limits[j].Remaining = 0
+		}
+	}
 }
 
 // add takes in the state of the same scope in another shard.
@@ -227,6 +325,20 @@ func (s *ScopeState) whole(sc Scope) {
 		s.Limits[j].Capacity = sc.Limits[j].Capacity
 		s.Limits[j].Remaining = min(s.Limits[j].Remaining, sc.Limits[j].Capacity)
 	}
+}
+
+// uncharged gives a dry run's decision with the states that it found, as one that still wants room.
+func uncharged(d Decision, cost Amounts) Decision {
+	d.Allowed = false
+	for i := range d.Scopes {
+		d.Scopes[i].InUse--
+		for j := range d.Scopes[i].Limits {
+			l := &d.Scopes[i].Limits[j]
+			l.bucket.consumed -= min(l.bucket.consumed, cost[l.Counted])
+			l.Remaining = max(0, l.Capacity-l.bucket.consumed)
+		}
+	}
+	return d
 }
 
 func estimated(d Decision, scopes []Scope, sp Spread) Decision {
@@ -260,6 +372,11 @@ func cutNote(meta string) (holder, rest string) {
 		}
 	}
 	return "", meta
+}
+
+func withoutNote(meta string) string {
+	_, rest := cutNote(meta)
+	return rest
 }
 
 // moveLease has the shard that holds a slot renew or drop its lease. If it can't be told, the slot returns when the old lease ends.

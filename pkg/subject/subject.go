@@ -12,6 +12,9 @@ import (
 // MaxIDLen is the longest id in characters (all of them ASCII).
 const MaxIDLen = 128
 
+// SecretPrefix begins every API key's secret. No id may begin with it, so that a secret in the wrong field gets nowhere.
+const SecretPrefix = "tg-"
+
 // Kind is what a subject is: a user (a session) or an API key.
 type Kind string
 
@@ -45,10 +48,14 @@ func Parse(name string) (Subject, error) {
 	return Subject{Kind: Kind(kind), ID: id}, nil
 }
 
-// ValidateID tells what is wrong with a user, org, key or model id: 1 to 128 characters of A–Z a–z 0–9 . _ @ / + - (DESIGN §2).
+// ValidateID tells what is wrong with a user, org, key or model id: 1 to 128 characters of A–Z a–z 0–9 . _ @ / + - (DESIGN §2), and not a
+// secret.
 func ValidateID(id string) error {
 	if id == "" {
 		return fmt.Errorf("must not be empty")
+	}
+	if strings.HasPrefix(id, SecretPrefix) {
+		return fmt.Errorf("must not begin with %s: so do secrets, and an id is no place for one", SecretPrefix)
 	}
 	if len(id) > MaxIDLen {
 		return fmt.Errorf("must be at most %d characters, has %d bytes", MaxIDLen, len(id))

@@ -2,6 +2,8 @@ package limittest
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -188,4 +190,58 @@ func spreadConsumes(w *world) {
 	if c := consume(500); !c.Allowed {
 		w.t.Errorf("after the advised wait: %+v", c)
 	}
+}
+
+// More shards than there is to share out: some have nothing, and sell nothing.
+func spreadFewerThanShards(w *world) {
+	h := hotWorld(w)
+	for i, s := range []limit.Scope{scope(3, 0, 0, 0), scope(0, 0, 0, 2), scope(5, 1_000_000, 0, 3)} {
+		s.Name += string(rune('a' + i))
+		granted := 0
+		for range 40 {
+			if d := h.ask(h.request(10, s)); d.Allowed {
+				granted++
+			}
+		}
+		want := int(s.Slots)
+		if want == 0 {
+			want = int(s.Limits[0].Capacity)
+		}
+		if got := h.whole(s); granted != want || got.InUse != int64(want) {
+			w.t.Errorf("%d of %d granted, %+v", granted, want, got)
+		}
+	}
+}
+
+// While many borrow at once a loan counts once, in whichever round it was gathered.
+func spreadContended(w *world) {
+	h, s := hotWorld(w), scope(0, 4_000, 0, 0)
+	var granted atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 15 {
+				if d, err := h.Limiter.Check(context.Background(), h.request(70, s)); err == nil && d.Allowed {
+					granted.Add(70)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if granted.Load() > 4_000 || granted.Load() < 3_900 {
+		w.t.Errorf("%d of 4000 granted", granted.Load())
+	}
+}
+
+// What one request has used far beyond its reservation is a debt of all shards, not only of its home.
+func spreadDebt(w *world) {
+	h, s := hotWorld(w), scope(0, 8_000, 0, 0)
+	r := h.request(100, s)
+	w.wantAllowed(h.ask(r))
+	h.end(r, 80_000)
+	for range 20 {
+		w.wantRefused(h.ask(h.request(10, s)), tpm)
+	}
+	w.clock.Add(9*time.Minute + time.Second) // 72,000 and more have drained
+	w.wantAllowed(h.ask(h.request(10, s)))
 }

@@ -230,12 +230,24 @@ func cancelTakesBack(w *world) {
 	before := w.left(s)
 	_, id := w.check(300, s)
 	cancel := func() bool {
-		ok, err := w.Limiter.Cancel(context.Background(), limit.CancelRequest{Shard: w.shard, Subject: w.user, RequestID: id, Scopes: []limit.Scope{s}})
+		ok, err := w.Limiter.Cancel(context.Background(), limit.CancelRequest{Shard: w.shard, Subject: w.user, RequestID: id, Scopes: []limit.Scope{s}, Meta: "check meta"})
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		return ok
 	}
+	// Another check has made it, with the same id: a late cancel of one that failed leaves it alone.
+	other := limit.CancelRequest{Shard: w.shard, Subject: w.user, RequestID: id, Scopes: []limit.Scope{s}, Meta: "another meta"}
+	if ok, err := w.Limiter.Cancel(context.Background(), other); ok || err != nil {
+		w.t.Errorf("another's reservation was cancelled: %v, %v", ok, err)
+	}
+	// Asked again it is the later check's, which is told that it is granted.
+	r := w.request(id, 300, []limit.Scope{s})
+	r.Meta = "later meta"
+	if d, err := w.Limiter.Check(context.Background(), r); err != nil || !d.Repeated || cancel() {
+		w.t.Errorf("cancelled after another was told that it is granted: %+v, %v", d, err)
+	}
+	w.checkID(id, 300, s)
 	if !cancel() || cancel() {
 		w.t.Error("want it cancelled once")
 	}
@@ -273,5 +285,22 @@ func leasesOfOneSecond(w *world) {
 		if got := w.left(s)["open"]; got != int64(2-i) {
 			w.t.Errorf("after %d settles %d are open", i+1, got)
 		}
+	}
+}
+
+// What is held is paid for: a bucket in debt, by a lowered limit or another's overuse, stops no stream within its reservation.
+func consumeInDebt(w *world) {
+	s, id := scope(10, 1000, 0, 3), uuid.New()
+	w.wantAllowed(w.checkSplit(id, 100, 50, 0, s))
+	_, other := w.check(10, s)
+	w.settle(other, 5000, s)
+	lowered := scope(1, 1000, 0, 3)
+	for _, tokens := range []int64{0, 20, 30} {
+		if c := w.consume(id, tokens, lowered); !c.Allowed {
+			w.t.Errorf("%d within the reservation: %+v", tokens, c)
+		}
+	}
+	if c := w.consume(id, 1, lowered); c.Allowed || c.Reason != tpm {
+		w.t.Errorf("beyond the reservation: %+v", c)
 	}
 }

@@ -42,7 +42,7 @@ type backends struct {
 	redis    string
 	brokers  []string
 	quotas   *pgquota.Store
-	rdb      *redis.Client
+	rdb      redis.UniversalClient
 }
 
 func start(t *testing.T, brokers []string) *backends {

@@ -185,7 +185,7 @@ func TestB72ForgottenScriptsRestartAndFailoverCostNoErrorAndEnforcementGoesOn(t 
 	promoted := redis.NewClient(&redis.Options{Addr: replica.Addr})
 	defer promoted.Close()
 	synced := func() bool {
-		offset := func(c *redis.Client, field string) string {
+		offset := func(c redis.UniversalClient, field string) string {
 			info, err := c.InfoMap(t.Context(), "replication").Result()
 			if err != nil {
 				t.Fatal(err)

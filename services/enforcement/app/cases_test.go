@@ -369,3 +369,37 @@ func TestB110ForgedAmountsMintNothing(t *testing.T) {
 		t.Errorf("advised to wait %v ms, want about %v", wait, want)
 	}
 }
+
+// The same service on three nodes: decisions, a change of quota, a payer that moves and one that is spread, and the end of a request.
+func TestRedisClusterServesTheWholePath(t *testing.T) {
+	cluster := realredis.StartCluster(t).Addrs()
+	b := startOn(t, broker(t).Brokers(), cluster[0]+"?addr="+cluster[1]+"&addr="+cluster[2])
+	replicas := []*service{run(t, b.config()), run(t, b.config())}
+	s := replicas[0]
+	for n := range 12 { // users on every node
+		user := fmt.Sprintf("u%d", n)
+		b.user(t, user, "", tier.Overrides{RPMLimit: ptr(2), TPDLimit: ptr(1000), ConcurrentLimit: ptr(5)})
+		id := uuid.New()
+		if v := s.check(user, id, 400); v["allowed"] != true || v["degraded"] != false {
+			t.Fatal(v)
+		}
+		replicas[1].wants(user, 400, "")
+		s.wants(user, 1, "rpm")
+		b.user(t, user, []string{"", "acme"}[n%2], tier.Overrides{RPMLimit: ptr(4), TPDLimit: ptr(1000), ConcurrentLimit: ptr(5)})
+		if v := replicas[1].wants(user, 300, "tpd"); v["quota_version"] != 2.0 {
+			t.Fatal(v)
+		}
+		if code, v := s.record(user, id, 100); code != 200 || v["already_recorded"] != false {
+			t.Fatal(v)
+		}
+		s.wants(user, 300, "")
+		if n := s.inFlight(user); n != 2 {
+			t.Errorf("%s: %v in flight", user, n)
+		}
+	}
+	b.user(t, "hot", "", tier.Overrides{RPMLimit: ptr(40), Shards: ptr(8)})
+	for range 40 {
+		replicas[0].wants("hot", 1, "")
+	}
+	replicas[1].wants("hot", 1, "rpm")
+}

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tollgate-dev/tollgate/pkg/config"
 	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/redisurl"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 )
 
@@ -56,8 +55,8 @@ func (c *Config) Validate() error {
 		bad("TOLLGATE_ENFORCEMENT_ADDR", "must be host:port or :port")
 	}
 	if c.RedisURL != "" {
-		if _, err := redis.ParseURL(c.RedisURL); err != nil {
-			bad("TOLLGATE_REDIS_URL", "must be redis://[user:password@]host:port/db or rediss://…") // the error may hold the password
+		if _, err := redisurl.Options(c.RedisURL); err != nil {
+			bad("TOLLGATE_REDIS_URL", "must be redis://[user:password@]host:port/db, or for a cluster …host:port?addr=host:port&addr=…; rediss:// for TLS") // the error may hold the password
 		}
 	}
 	if c.PostgresURL != "" && !strings.HasPrefix(c.PostgresURL, "postgres://") && !strings.HasPrefix(c.PostgresURL, "postgresql://") {

@@ -21,6 +21,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/observe"
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/redisfence"
+	"github.com/tollgate-dev/tollgate/pkg/redisurl"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/boltspool"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/decide"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/fallback"
@@ -91,14 +92,15 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := load(ctx, buckets); err != nil {
 		log.WarnContext(ctx, "redis is not there yet; its scripts are loaded at their first use", "err", err)
 	}
+	var cache *quotacache.Cache
 	limiter := fallback.New(store{limit.Spreader{Lender: buckets}, buckets}, redisinstances.New(rdb, cfg.Instance), fallback.Options{Share: cfg.CheckBudget / 2,
-		Most: cfg.AwayRequests, Registry: reg, Log: log})
-	stack.Go("limiter", limiter.Run)
-	cache := quotacache.New(decide.Carrying{Plans: quotas, Carrier: limiter}, quotacache.Options{Registry: reg})
+		Most: cfg.AwayRequests, Back: func() { cache.DropAll() }, Registry: reg, Log: log})
+	cache = quotacache.New(decide.Carrying{Plans: quotas, Carrier: limiter}, quotacache.Options{Registry: reg})
 	stack.Defer("quota cache", func(context.Context) error { cache.Close(); return nil })
 	stack.Go("quota changes", func(ctx context.Context) error {
 		return redisfence.Subscribe(ctx, rdb, cache.Drop, cache.DropAll)
 	})
+	stack.Go("limiter", limiter.Run)
 
 	engine := decide.New(cache, limiter, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
 		Region: cfg.Region, Instance: cfg.Instance, Log: log})
@@ -179,25 +181,25 @@ func abortive(conn net.Conn) net.Conn {
 	return conn
 }
 
-// openRedis makes a client whose commands end with their context: the check's budget counts.
-func openRedis(url string) (*redis.Client, error) {
-	o, err := redis.ParseURL(url)
+// openRedis makes a client of one server or of a cluster.
+func openRedis(url string) (redis.UniversalClient, error) {
+	o, err := redisurl.Options(url)
 	if err != nil {
 		return nil, errors.New("TOLLGATE_REDIS_URL can't be read") // the error may hold the password
 	}
 	o.ClientName = "tollgate-enforcement"
-	o.ContextTimeoutEnabled = true
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, 2*time.Second, 2*time.Second
-	o.DialerRetries = 1 // the command itself is tried again, as long as its context allows
+	o.DialerRetries = 1
+	o.MaxRetries = -1 // none: a call whose answer was lost may have been executed, and not every one may be twice; who asked decides what then
 	o.PoolSize = 64
 	o.ConnMaxIdleTime = maxIdle
-	dial := redis.NewDialer(o)
+	dial := redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		return abortive(conn), err
 	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClient(o), nil
+	return redis.NewUniversalClient(o), nil
 }
 
 // once passes for ever after ask has passed for the first time.

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/tollgate-dev/tollgate/pkg/auth"
 	"github.com/tollgate-dev/tollgate/pkg/config"
+	"github.com/tollgate-dev/tollgate/pkg/redisurl"
 )
 
 // Config is what the service needs to know. The fields without a variable are for those who start it inside another process.
@@ -47,7 +47,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.RedisURL != "" {
-		if _, err := redisOptions(c.RedisURL); err != nil {
+		if _, err := redisurl.Options(c.RedisURL); err != nil {
 			bad("TOLLGATE_REDIS_URL", errors.New("is not a redis:// or rediss:// URL"))
 		}
 	}
@@ -89,25 +89,4 @@ func (c *Config) tokens() auth.Tokens {
 		}
 	}
 	return ts
-}
-
-// redisOptions reads a URL of one server, or of a cluster (further nodes as addr parameters: redis://a:1?addr=b:2&addr=c:3).
-func redisOptions(url string) (*redis.UniversalOptions, error) {
-	o := &redis.UniversalOptions{}
-	if strings.Contains(url, "addr=") {
-		c, err := redis.ParseClusterURL(url)
-		if err != nil {
-			return nil, err
-		}
-		o.Addrs, o.Username, o.Password, o.TLSConfig, o.IsClusterMode = c.Addrs, c.Username, c.Password, c.TLSConfig, true
-	} else {
-		c, err := redis.ParseURL(url)
-		if err != nil {
-			return nil, err
-		}
-		o.Addrs, o.Username, o.Password, o.TLSConfig, o.DB = []string{c.Addr}, c.Username, c.Password, c.TLSConfig, c.DB
-	}
-	o.ContextTimeoutEnabled = true // else a PUT would wait for the client's own timeouts, several times over
-	o.MaxRetries = 1
-	return o, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
 	"github.com/tollgate-dev/tollgate/pkg/observe"
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
+	"github.com/tollgate-dev/tollgate/pkg/redisurl"
 	"github.com/tollgate-dev/tollgate/services/quota/internal/api"
 	"github.com/tollgate-dev/tollgate/services/quota/internal/kafkarelay"
 	"github.com/tollgate-dev/tollgate/services/quota/internal/outboxwatch"
@@ -46,10 +47,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return stack.Abort(err)
 	}
 
-	ro, err := redisOptions(cfg.RedisURL)
+	ro, err := redisurl.Options(cfg.RedisURL)
 	if err != nil {
 		return stack.Abort(fmt.Errorf("TOLLGATE_REDIS_URL: %w", err))
 	}
+	ro.MaxRetries = 1
 	client := redis.NewUniversalClient(ro)
 	stack.Defer("redis", func(context.Context) error { return client.Close() })
 

@@ -2,6 +2,8 @@ package decide
 
 import (
 	"encoding/json"
+	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -72,10 +74,11 @@ type checkMeta struct {
 	Owner          string `json:"u,omitempty"` // the user who owns the key
 	RequestedModel string `json:"q"`
 	Input          *int64 `json:"i,omitempty"` // counted input tokens; absent where all was estimated together
+	Attempt        string `json:"n,omitempty"` // of this check among those with the same request id: who takes one back takes no other
 }
 
 func checkMetaOf(r Request, p tier.Plan) (string, error) {
-	m := checkMeta{Tier: p.Base().Tier, OrgID: p.OrgID, Owner: ownerOf(p), RequestedModel: r.Model}
+	m := checkMeta{Tier: p.Base().Tier, OrgID: p.OrgID, Owner: ownerOf(p), RequestedModel: r.Model, Attempt: strconv.FormatUint(rand.Uint64(), 36)} //nolint:gosec // tells attempts apart, nothing to guess
 	if r.Split {
 		m.Input = &r.InputTokens
 	}

@@ -195,7 +195,7 @@ func (l *Limiter) told(ctx context.Context, k key, e entry) (done bool, err erro
 		})
 	case cancelled, held:
 		return ask(ctx, l, l.endTime(), func(ctx context.Context) (bool, error) {
-			return l.store.Cancel(ctx, limit.CancelRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Spread: e.spread, Scopes: e.scopes})
+			return l.store.Cancel(ctx, limit.CancelRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Spread: e.spread, Scopes: e.scopes, Meta: e.meta})
 		})
 	case settled, noted:
 		if e.stage == settled && !e.applied {

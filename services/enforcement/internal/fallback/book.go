@@ -35,6 +35,7 @@ type entry struct {
 	doubtful bool // the store may have granted it, too: it is to give that up
 	spread   limit.Spread
 	scopes   []limit.Scope
+	meta     string // of the check that the store may have granted
 
 	reserved, drawn limit.Amounts // of a request granted here
 	tokens          int64         // drawn since the store was away

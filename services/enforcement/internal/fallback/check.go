@@ -102,7 +102,7 @@ func (l *Limiter) decide(ctx context.Context, k key, r limit.CheckRequest, faile
 		}
 		l.takeBack(k, r, failed)
 	case !r.DryRun && !repeat:
-		e := &entry{local: true, open: open, spread: r.Spread, scopes: r.Scopes, reserved: r.Cost, drawn: r.Drawn, doubtful: doubtful(failed) || e != nil,
+		e := &entry{local: true, open: open, spread: r.Spread, scopes: r.Scopes, meta: r.Meta, reserved: r.Cost, drawn: r.Drawn, doubtful: doubtful(failed) || e != nil,
 			next: l.o.Now().Add(cancelAfter)}
 		l.book.put(k, e, held)
 		l.book.dueAt(k, e, d.LeaseUntil)
@@ -124,7 +124,7 @@ func (l *Limiter) takeBack(k key, r limit.CheckRequest, failed error) {
 	if e := l.book.entries[k]; e != nil && e.stage != cancelled {
 		return // it was granted before
 	}
-	e := &entry{spread: r.Spread, scopes: r.Scopes, next: l.o.Now().Add(cancelAfter)}
+	e := &entry{spread: r.Spread, scopes: r.Scopes, meta: r.Meta, next: l.o.Now().Add(cancelAfter)}
 	if !l.book.put(k, e, cancelled) {
 		l.overflow(context.Background(), "check") // its lease ends it
 	}

@@ -213,7 +213,7 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 			return done, err
 		}
 	}
-	if !l.book.put(k, &entry{spread: r.Spread, scopes: r.Scopes}, cancelled) {
+	if !l.book.put(k, &entry{spread: r.Spread, scopes: r.Scopes, meta: r.Meta}, cancelled) {
 		l.overflow(ctx, "cancel")
 		return false, ErrFull
 	}

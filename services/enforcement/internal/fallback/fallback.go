@@ -47,6 +47,7 @@ type Options struct {
 	Beat     time.Duration // how often the instances are counted: 1 s
 	Probe    time.Duration // how often a store that is away is tried: 250 ms
 	Now      func() time.Time
+	Back     func() // called when the store is back, before it is asked again: what was read while it was away may be old
 	Registry prometheus.Registerer
 	Log      *slog.Logger
 }
@@ -129,6 +130,9 @@ func (l *Limiter) changed(_ string, from, to gobreaker.State) {
 		l.degraded.Store(true)
 		l.o.Log.Warn("the limiter's store is away; deciding here", "instances", l.live.Load())
 	case to == gobreaker.StateClosed:
+		if l.o.Back != nil {
+			l.o.Back()
+		}
 		l.degraded.Store(false)
 		l.back.Store(l.o.Now().UnixMilli())
 		l.o.Log.Info("the limiter's store is back")

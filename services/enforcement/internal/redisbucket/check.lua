@@ -27,6 +27,11 @@ if mode == 'check' then
     local state, till, known_until, reserved = match(known, '^(%a) %d+ (%d+) (%d+) (%d+ %d+ %d+ %d+)')
     if tonumber(known_until) > (state == 'H' and now - till or now) then
       code, held = 2, (state == 'H' and till or '0') .. ' ' .. reserved
+      if state == 'H' then -- from now on it is this check's: what takes back an earlier one leaves it alone
+        local head, meta = match(known, '^(H %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %S+ )(.*)$')
+        local note = match(meta, '^@%d+;') or '' -- of a slot that another shard holds
+        call('HSET', KEYS[n + f + 2], ARGV[7], head .. note .. match(ARGV[8], '^%d+ %d+ %d+ %d+ %d+ %d+ %S+ (.*)$'))
+      end
     end
   end
 end

@@ -46,7 +46,7 @@ for s = 1, n do
       n = n - ARGV[lent]
     end
     scope.nums[3 * l] = n
-    if scope.pays and n > scope.nums[3 * l - 2] - scope.values[2 * l - 1] then code = 0 end
+    if scope.pays and n > 0 and n > scope.nums[3 * l - 2] - scope.values[2 * l - 1] then code = 0 end
   end
   arg = arg + 3 + 3 * limits
   scopes[s] = scope

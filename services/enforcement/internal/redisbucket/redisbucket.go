@@ -354,7 +354,7 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 	if err := (limit.SettleRequest{Scopes: r.Scopes}).Validate(); err != nil {
 		return false, err
 	}
-	reply, err := l.settle(ctx, r.Shard, memberOf(r.Subject, r.RequestID), r.Scopes, limit.Amounts{}, "", "cancel")
+	reply, err := l.settle(ctx, r.Shard, memberOf(r.Subject, r.RequestID), r.Scopes, limit.Amounts{}, r.Meta, "cancel")
 	if err == nil {
 		var s limit.Settlement
 		if s, err = settlement(reply); err == nil {

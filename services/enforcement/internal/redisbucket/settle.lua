@@ -4,7 +4,7 @@
 --
 -- KEYS   n scopes' states, the tombstone, the shard's reservations; all in one hash slot
 -- ARGV   1 now in ms, or ''   2 n   3 retention in ms, 4 the request's field   5..8 actual: requests, tokens, input tokens, output tokens
---        9 meta   10 grace in ms   11 any | known: change nothing if it is unknown | cancel; then for each scope: <kind>=<name>, with ? before it if it is passed over unless it is held, number of limits, signature, and for each limit: capacity,
+--        9 meta; to cancel: of the check, or '' for any   10 grace in ms   11 any | known: change nothing if it is unknown | cancel; then for each scope: <kind>=<name>, with ? before it if it is passed over unless it is held, number of limits, signature, and for each limit: capacity,
 --        window in ms, what it counts (1..4)
 -- Reply  {status, now, checked at (0: unknown), reserved requests, tokens, input tokens, output tokens, meta of the check, meta of the
 --        settle that counted, emitted (0|1), end of the lease that was settled or 0}; status 1 settled or cancelled, 2 already settled, 3 unknown reservation
@@ -26,6 +26,7 @@ if known then
     status, scopes, check_meta, lease_end = 1, ',' .. k .. ',', m, tonumber(till) / 1000
   end
 end
+if ARGV[11] == 'cancel' and sub(check_meta, -#ARGV[9]) ~= ARGV[9] and ARGV[9] ~= '' then status = 3 end
 if status == 3 and ARGV[11] ~= 'any' then return {3, now, 0, 0, 0, 0, 0, '', '', 0, 0} end
 
 local arg, reserved = 12, {r, t, i, o}

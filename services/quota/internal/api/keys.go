@@ -102,7 +102,7 @@ func listed(e pgquota.Entry) pgquota.ListedKey {
 
 // newSecret makes a secret: 130 random bits, of which people may see the first 30.
 func newSecret() (string, pgquota.Secret) {
-	secret := "tg-" + rand.Text()
+	secret := subject.SecretPrefix + rand.Text()
 	return secret, pgquota.SecretOf(secret)
 }
 
