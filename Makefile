@@ -8,7 +8,7 @@ PROGRAMS     := enforcement quota consumer standalone tollgatectl
 TEST_TIMEOUT ?= 10m
 # Packages tested at once. Each may start servers of its own, so this is bounded by memory, not only by cores.
 TEST_PARALLEL ?= 2
-# Arguments for run, bench and replay, as in: make run ARGS=-check-config
+# Arguments for run, bench and replay, as in: make run ARGS=-no-traffic
 ARGS ?=
 
 # Every module of go.work, as ./pkg/... and so on: what reads no go.work (the linter, gofmt) gets these.

@@ -416,3 +416,27 @@ func TestSpreadPayerHasItsWholeQuotaAndNoMore(t *testing.T) {
 		t.Error(v)
 	}
 }
+
+func TestChangedTierHoldsOnTheVeryNextCheckOfEveryoneOnIt(t *testing.T) {
+	b := start(t, broker(t).Brokers())
+	services := []*service{run(t, b.config()), run(t, b.config()), run(t, b.config())}
+	for round := range 6 {
+		rpm := int64(1000 + round)
+		plus, err := b.quotas.Tier(t.Context(), "plus")
+		if err != nil {
+			t.Fatal(err)
+		}
+		plus.RPMLimit = rpm
+		res, err := b.quotas.PutTier(t.Context(), pgquota.TierChange{Tier: plus, Actor: "test"})
+		b.publish(t, res.Fences, err)
+		for n, s := range services {
+			user := fmt.Sprintf("u%d", n%2)
+			if round == 0 {
+				b.put(t, user, "plus", tier.Overrides{})
+			}
+			if v := s.check(user, uuid.New(), 1); v["limit"].(map[string]any)["requests"] != float64(rpm) {
+				t.Fatalf("round %d: decided by %v requests a minute, want %d", round, v["limit"], rpm)
+			}
+		}
+	}
+}

@@ -97,6 +97,25 @@ func (e *Engine) follow(ctx context.Context, r limit.SettleRequest, s limit.Sett
 	return nil
 }
 
+// renewAlong renews the slot, too, which has been carried to where the payer is now.
+func (e *Engine) renewAlong(ctx context.Context, r limit.ConsumeRequest, c limit.Consumption) error {
+	t, ok := e.limiter.(shardMover)
+	if !ok {
+		return nil
+	}
+	req := limit.TransferRequest{Shard: r.Shard}
+	for _, sc := range r.Scopes {
+		if sc.Kind != limit.ScopeOrg {
+			req.Scopes = append(req.Scopes, sc)
+			req.Lines = append(req.Lines, limit.Line{Amounts: make([]int64, len(sc.Limits)), Drop: c.LeaseWas, Take: c.LeaseUntil, Debt: true})
+		}
+	}
+	if _, err := t.Transfer(ctx, req); err != nil {
+		return fmt.Errorf("renew the slot where the payer has moved: %w", err)
+	}
+	return nil
+}
+
 // consumeWhereItLies draws for a stream, wherever it was let in. Where its payer has left, its draws beyond the reservation are counted by the
 // record.
 func (e *Engine) consumeWhereItLies(ctx context.Context, p tier.Plan, r limit.ConsumeRequest) (limit.Consumption, error) {
@@ -107,10 +126,13 @@ func (e *Engine) consumeWhereItLies(ctx context.Context, p tier.Plan, r limit.Co
 		}
 		there := r
 		there.Shard, there.Spread, there.Scopes = at.shard, at.spread, at.scopes
-		found, e := e.limiter.Consume(ctx, there)
-		if err = e; found.Status != limit.ReservationUnknown {
+		found, failed := e.limiter.Consume(ctx, there)
+		if err = failed; found.Status != limit.ReservationUnknown {
 			found.Scopes = c.Scopes // what is left where the payer is now
 			c = found
+			if err == nil && c.Status == limit.ReservationOpen {
+				err = e.renewAlong(ctx, r, c)
+			}
 		}
 	}
 	return c, err
