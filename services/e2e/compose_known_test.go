@@ -26,6 +26,7 @@ func configs() map[string]any {
 			Token    config.Secret `env:"TOLLGATE_SERVICE_TOKEN,required"`
 			Region   string        `env:"TOLLGATE_REGION"`
 			Instance string        `env:"TOLLGATE_INSTANCE"`
+			SpoolDir string        `env:"TOLLGATE_SPOOL_DIR"`
 			LogLevel string        `env:"TOLLGATE_LOG_LEVEL" envDefault:"info"`
 		}{},
 		"quota": &struct {

@@ -39,6 +39,7 @@ type wholePath struct {
 	err           error
 	stops         []func() error
 	system        *system.System
+	kafka         *realkafka.Server
 	clickhouseDSN string
 }
 
@@ -87,9 +88,10 @@ func (p *wholePath) start() error {
 		return err
 	}
 	p.stops = append(p.stops, func() error { return ch.Close(context.Background()) })
+	p.kafka = kafka
 	p.clickhouseDSN = ch.DSN(clickhouse.Database)
 	p.system, err = system.Start(ctx, system.Stores{RedisURL: "redis://" + redis.Addr + "/0", PostgresURL: pg.DSN(postgres.Database),
-		KafkaBrokers: kafka.Brokers(), ClickHouseURL: p.clickhouseDSN}, os.Stderr)
+		KafkaBrokers: kafka.Brokers(), ClickHouseURL: p.clickhouseDSN, SpoolDir: filepath.Join(dir, "spool")}, os.Stderr)
 	if err != nil {
 		return err
 	}

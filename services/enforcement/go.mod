@@ -24,6 +24,7 @@ require (
 	github.com/tollgate-dev/tollgate/schemas v0.0.0-00010101000000-000000000000
 	github.com/twmb/franz-go v1.22.3
 	github.com/twmb/franz-go/pkg/kmsg v1.15.1
+	go.etcd.io/bbolt v1.5.0
 )
 
 require (

@@ -31,6 +31,8 @@ type Config struct {
 	Tombstone    time.Duration `env:"TOLLGATE_TOMBSTONE" envDefault:"10m"`
 	CheckBudget  time.Duration `env:"TOLLGATE_CHECK_BUDGET" envDefault:"50ms"`
 	AwayRequests int           `env:"TOLLGATE_AWAY_REQUESTS" envDefault:"250000"` // kept for a Redis that is away
+	SpoolDir     string        `env:"TOLLGATE_SPOOL_DIR"`                         // where usage events wait for a Kafka that is away; nowhere if empty
+	SpoolMax     int64         `env:"TOLLGATE_SPOOL_MAX_BYTES" envDefault:"1073741824"`
 
 	OTLPEndpoint string `env:"OTEL_EXPORTER_OTLP_ENDPOINT"` // where traces go; none if empty
 
@@ -94,8 +96,19 @@ func (c *Config) Validate() error {
 	if c.AwayRequests < 100 || c.AwayRequests > 100_000_000 {
 		bad("TOLLGATE_AWAY_REQUESTS", "must be from 100 to 100000000, is %d", c.AwayRequests)
 	}
+	if c.SpoolMax < minSpool || c.SpoolMax > maxSpool {
+		bad("TOLLGATE_SPOOL_MAX_BYTES", "must be from %d to %d, is %d", minSpool, maxSpool, c.SpoolMax)
+	}
+	if info, err := os.Stat(c.SpoolDir); c.SpoolDir != "" && err == nil && !info.IsDir() {
+		bad("TOLLGATE_SPOOL_DIR", "%s must be a directory", c.SpoolDir)
+	}
 	return errors.Join(errs...)
 }
+
+const (
+	minSpool = 1 << 20
+	maxSpool = 1 << 40
+)
 
 // withDefaults fills in what a caller of Run may leave empty; the environment's defaults are the same.
 func (c Config) withDefaults() Config {
@@ -116,6 +129,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.AwayRequests == 0 {
 		c.AwayRequests = 250_000
+	}
+	if c.SpoolMax == 0 {
+		c.SpoolMax = 1 << 30
 	}
 	if c.Instance == "" {
 		c.Instance = instanceName()

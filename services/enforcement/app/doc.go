@@ -6,8 +6,13 @@
 //   - Redis: always ready. While it is away decisions are made in the process (package fallback), and taking instances out would leave none.
 //     What tells of it is tollgate_limiter_degraded.
 //   - Postgres: not ready until it was reached once. Later, cached quotas serve (package quotacache), so it takes no instance out.
-//   - Kafka: always ready; checks are decided, records get 503 until their event is durable (package kafkausage).
+//   - Kafka: always ready; checks are decided, and records are answered when their event is in the spool (TOLLGATE_SPOOL_DIR, packages
+//     kafkausage and boltspool). Without a spool, or when it is full, records get 503. What tells of it is tollgate_spool_events and
+//     tollgate_spool_oldest_seconds.
+//
+// A spool that can't be opened, or that another process uses, stops the start: what is in it must not be forgotten. Each instance needs a
+// directory of its own, and one that is gone leaves what it holds there, until a process is started on that directory.
 //
 // The stop: not ready, no new connections, wait for the requests being served, tell Redis what it has missed if it is there, stop listening
-// to changes, send the queued rejections, close Kafka, Redis, Postgres.
+// to changes, stop the drain of the spool, send the queued rejections, close Kafka, the spool, Redis, Postgres.
 package app

@@ -22,6 +22,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/redisfence"
 	"github.com/tollgate-dev/tollgate/pkg/redisurl"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/boltspool"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/decide"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/fallback"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/httpapi"
@@ -40,6 +41,7 @@ var (
 	_ limit.Lender      = (*redisbucket.Limiter)(nil)
 	_ quotacache.Loader = decide.Carrying{}
 	_ decide.Plans      = (*pgquota.Store)(nil)
+	_ kafkausage.Spool  = (*boltspool.Spool)(nil)
 )
 
 // Run serves until ctx ends, then stops in order. It returns nil after an orderly stop.
@@ -73,7 +75,16 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	stack.Defer("redis", func(context.Context) error { return rdb.Close() })
 
-	events := kafkausage.New(kafkausage.Options{Brokers: cfg.KafkaBrokers, Registry: reg, Log: log})
+	emit := kafkausage.Options{Brokers: cfg.KafkaBrokers, Registry: reg, Log: log}
+	if cfg.SpoolDir != "" {
+		spool, err := boltspool.Open(cfg.SpoolDir, boltspool.Options{MaxBytes: cfg.SpoolMax, Registry: reg})
+		if err != nil {
+			return stack.Abort(fmt.Errorf("TOLLGATE_SPOOL_DIR: %w", err))
+		}
+		stack.Defer("spool", func(context.Context) error { return spool.Close() })
+		emit.Spool = spool
+	}
+	events := kafkausage.New(emit)
 	stack.Defer("kafka", events.Close)
 	stack.Defer("rejections", events.Flush)
 

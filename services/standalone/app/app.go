@@ -152,7 +152,7 @@ const checkBudget = "TOLLGATE_CHECK_BUDGET=250ms"
 
 // environ is what the services read: the user's own settings, then where standalone put things.
 func (s *standalone) environ() []string {
-	return append(append([]string{checkBudget}, s.cfg.Environ...),
+	return append(append([]string{checkBudget, "TOLLGATE_SPOOL_DIR=" + filepath.Join(s.cfg.DataDir, "spool")}, s.cfg.Environ...),
 		"TOLLGATE_REDIS_URL="+s.stores.RedisURL,
 		"TOLLGATE_POSTGRES_URL="+s.stores.PostgresURL,
 		"TOLLGATE_KAFKA_BROKERS="+strings.Join(s.stores.KafkaBrokers, ","),

@@ -32,6 +32,7 @@ type Stores struct {
 	PostgresURL   string
 	KafkaBrokers  []string
 	ClickHouseURL string // native DSN
+	SpoolDir      string // of enforcement; none if empty
 }
 
 // System is running services.
@@ -50,6 +51,7 @@ func Start(ctx context.Context, st Stores, log io.Writer) (*System, error) {
 		"TOLLGATE_REDIS_URL=" + st.RedisURL, "TOLLGATE_POSTGRES_URL=" + st.PostgresURL, "TOLLGATE_KAFKA_BROKERS=" + strings.Join(st.KafkaBrokers, ","),
 		"TOLLGATE_CLICKHOUSE_URL=" + st.ClickHouseURL, "TOLLGATE_SERVICE_TOKEN=" + ServiceToken, "TOLLGATE_ADMIN_TOKEN=" + AdminToken,
 		"TOLLGATE_VIEWER_TOKEN=" + ViewerToken, "TOLLGATE_LOG_LEVEL=warn",
+		"TOLLGATE_SPOOL_DIR=" + st.SpoolDir,
 		"TOLLGATE_INSTANCE=e2e", "TOLLGATE_CHECK_BUDGET=2s", // many tests share a machine: slow is not what they test
 	}
 	for _, svc := range []struct {

@@ -12,13 +12,15 @@
 //   - Postgres away: plans that are cached are used until their time ends; a subject that isn't cached gets ErrUnavailable.
 //   - Redis away or slow: decided by the tier's redis_away (package fallback), within the budget; the answer is degraded. ErrUnavailable
 //     only for a tier whose policy is closed. A record answers when its event is durable, as ever; Redis hears of it when it is back.
-//   - Kafka away: Record answers ErrUnavailable after the settlement. The settlement keeps what the event says, so a repeat emits
+//   - Kafka away: Record answers when the event is in the local spool, which counts as durable. Without a spool, or when it takes no more
+//     (ErrSpool), it answers ErrUnavailable after the settlement. The settlement keeps what the event says, so a repeat emits
 //     the same event, with the same id, and charges nothing twice. Rejections wait in a queue and may be lost; usage never is.
+//   - Kafka refuses an event for good: ErrUnsendable. The event is set aside and noted as durable, so nobody sends it again.
 //
 // # What a crash costs, and what removes the repeat
 //
 //   - after the check, before the answer: the caller repeats it by its request id, or the lease ends.
-//   - after the settlement, before Kafka has the event: the caller, which got no answer, repeats; the settlement is remembered
+//   - after the settlement, before Kafka or the spool has the event: the caller, which got no answer, repeats; the settlement is remembered
 //     (limit.DefaultTombstone) with the first call's figures and the event is made from them.
-//   - after Kafka has the event, before it is noted: the repeat sends the same event again; its event_id removes it downstream.
+//   - after Kafka or the spool has the event, before it is noted: the repeat sends the same event again; its event_id removes it downstream.
 package decide

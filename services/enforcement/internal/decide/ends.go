@@ -78,7 +78,7 @@ func (e *Engine) emitDue(ctx context.Context, shard int, d limit.Due) error {
 	if err != nil {
 		return fmt.Errorf("event of %s of %s: %w", d.RequestID, d.Subject, err)
 	}
-	if err := e.events.Usage(ctx, rec); err != nil {
+	if err := e.events.Usage(ctx, rec); err != nil && !errors.Is(err, ErrUnsendable) { // what was set aside is done with
 		return fmt.Errorf("event of %s of %s: %w", d.RequestID, d.Subject, err)
 	}
 	if err := e.limiter.MarkEmitted(ctx, shard, d.Subject, d.RequestID); err != nil {

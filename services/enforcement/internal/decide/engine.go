@@ -19,6 +19,13 @@ import (
 // the same request id.
 var ErrUnavailable = errors.New("unavailable")
 
+// ErrSpool is inside an error of Events.Usage when Kafka doesn't have the event in time and the local spool takes no more.
+// ErrUnsendable says that no retry will make Kafka take the event; it is durable, but set aside.
+var (
+	ErrSpool      = errors.New("the local spool takes no event")
+	ErrUnsendable = errors.New("the event can't be sent")
+)
+
 // Quotas says what a subject may use.
 type Quotas interface {
 	Get(ctx context.Context, s subject.Subject) (tier.Plan, error)
@@ -28,7 +35,8 @@ type Quotas interface {
 
 // Events takes what the ledger is to know.
 type Events interface {
-	// Usage returns when the record is durable, or an error when it may not be. The caller hanging up doesn't stop it.
+	// Usage returns when the record is durable, in Kafka or in the local spool, or an error when it may not be; ErrUnsendable when it is,
+	// but was set aside. The caller hanging up doesn't stop it.
 	Usage(ctx context.Context, r usage.Record) error
 	// Rejection never waits; under a flood some are dropped and counted.
 	Rejection(r usage.Record)

@@ -55,13 +55,17 @@ func (e *Engine) Record(ctx context.Context, u Used) (Recorded, error) {
 	if err != nil {
 		return out, fmt.Errorf("record %s of %s: %w", u.RequestID, u.Subject, err)
 	}
-	if err := e.events.Usage(ctx, rec); err != nil {
-		return out, fmt.Errorf("record %s of %s: %w: events: %w", u.RequestID, u.Subject, ErrUnavailable, err)
+	aside := e.events.Usage(ctx, rec)
+	if aside != nil && !errors.Is(aside, ErrUnsendable) {
+		return out, fmt.Errorf("record %s of %s: %w: events: %w", u.RequestID, u.Subject, ErrUnavailable, aside)
 	}
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	if err := e.limiter.MarkEmitted(ctx, shard, u.Subject, u.RequestID); err != nil {
 		e.o.Log.WarnContext(ctx, "a durable event could not be noted; a repeated record will send it again", "event_id", out.EventID.String(), "err", err)
+	}
+	if aside != nil {
+		return out, fmt.Errorf("record %s of %s: %w", u.RequestID, u.Subject, aside)
 	}
 	return out, nil
 }

@@ -120,3 +120,17 @@ func TestEventsOfTheDeadAndOfTheUnsentAreEmittedOnce(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 }
+
+func TestUnsendableEventOfTheDeadIsTriedOnce(t *testing.T) {
+	w := newWorld(t)
+	engine := decide.New(w, w.limiter, w, decide.Options{Region: "eu", Instance: "i2", Now: w.clock})
+	w.check(t, `{"user_id":"u1","model":"grok-2","estimated_tokens":9}`)
+	w.wait(limit.DefaultLease)
+	w.kafka(fmt.Errorf("%w: too large", decide.ErrUnsendable))
+	for _, want := range []int{1, 0} {
+		if n, err := engine.EmitEnds(t.Context(), ends{w.limiter}); n != want || err != nil {
+			t.Errorf("%d, %v; want %d", n, err, want)
+		}
+		w.wait(2 * limit.EmitGrace)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/decide"
 )
 
 // Case B03.
@@ -141,5 +142,24 @@ func TestRecordThatKafkaDidNotTakeIsSentByTheRepeatAsItWas(t *testing.T) {
 	}
 	if st := w.status(t, "user/u1"); n(st.Remaining["tokens_1d"]) != 500_000-70+5 { // 5 have drained in a second
 		t.Errorf("%d left", n(st.Remaining["tokens_1d"]))
+	}
+}
+
+func TestFullSpoolAndUnsendableEventAreToldApart(t *testing.T) {
+	w := newWorld(t)
+	a := w.check(t, `{"user_id":"u1","model":"m","estimated_tokens":100}`)
+	body := fmt.Sprintf(`{"user_id":"u1","request_id":%q,"model":"m","input_tokens":60,"output_tokens":10,"latency_ms":5,"outcome":"completed"}`, a.RequestID)
+	record := call{method: "POST", path: "/internal/rate-limit/record", body: body}
+	w.kafka(fmt.Errorf("away: %w", decide.ErrSpool))
+	if p := read[problem.Problem](t, record.do(t, w), 503); p.Code != problem.CodeUnavailable || !strings.Contains(p.Detail, "spool") || strings.Contains(p.Detail, "away:") {
+		t.Errorf("%+v", p)
+	}
+	w.kafka(fmt.Errorf("%w: too large", decide.ErrUnsendable))
+	if p := read[problem.Problem](t, record.do(t, w), 500); p.Code != problem.CodeInternal || !strings.Contains(p.Detail, "kept aside") || strings.Contains(p.Detail, "too large") {
+		t.Errorf("%+v", p)
+	}
+	w.kafka(errors.New("asked again")) // it is noted: nobody asks Kafka again
+	if out := w.record(t, body); !out.AlreadyRecorded {
+		t.Errorf("%+v", out)
 	}
 }

@@ -187,7 +187,15 @@ func writeJSON(w http.ResponseWriter, v any) error {
 
 // failure maps an engine's error. unavailable is the public text for what may be repeated.
 func failure(err error, unavailable string) error {
-	if errors.Is(err, decide.ErrUnavailable) {
+	switch {
+	case errors.Is(err, decide.ErrUnsendable):
+		return problem.New(http.StatusInternalServerError, problem.CodeInternal,
+			"The usage is settled, but Kafka refuses its event. It is kept aside for the operator; do not repeat the record.").Because(err)
+	case errors.Is(err, decide.ErrSpool):
+		unavailable = "The usage is settled, but its event is not durable yet: Kafka is away and the local spool takes no more. " +
+			"Repeat the record with the same request_id: it is charged and billed once."
+		fallthrough
+	case errors.Is(err, decide.ErrUnavailable):
 		return problem.New(http.StatusServiceUnavailable, problem.CodeUnavailable, unavailable).Because(err)
 	}
 	return err

@@ -29,7 +29,8 @@ var (
 type Options struct {
 	Brokers    []string
 	Topic      string        // usage.Topic
-	Timeout    time.Duration // longest Usage: 5 s
+	Timeout    time.Duration // longest wait for Kafka: 5 s, 2 s if there is a spool
+	Spool      Spool         // none if nil
 	Linger     time.Duration // how long a batch waits for more records: 2 ms
 	MaxPending int           // usage records that wait for Kafka: 20,000
 	Queue      int           // rejections that wait: 65,536
@@ -45,6 +46,12 @@ type Emitter struct {
 	usage      *kafka.Writer
 	alone      *kafka.Writer // one record a batch
 	rejections *kafka.Writer
+	drainer    *kafka.Writer // of the spool
+
+	spooling atomic.Bool   // said in the log
+	wake     chan struct{} // the spool has events
+	handing  sync.Mutex
+	handed   chan struct{} // closed when the handover ends; nil while there is none
 
 	pending atomic.Int64 // usage records in the writers, also those whose caller has given up
 	queue   chan usage.Record
@@ -53,12 +60,19 @@ type Emitter struct {
 	closed bool
 	sender sync.WaitGroup
 	giveUp context.CancelFunc // ends the sender's retries
+
+	draining  sync.WaitGroup
+	stopDrain context.CancelFunc
 }
 
-// New makes an Emitter and starts its sender of rejections. It does not connect: a Kafka that is away shows at the first event.
+// New makes an Emitter and starts its sender of rejections, and the drain of what its spool holds. It does not connect: a Kafka that is
+// away shows at the first event.
 func New(o Options) *Emitter {
 	if o.Topic == "" {
 		o.Topic = usage.Topic
+	}
+	if o.Timeout == 0 && o.Spool != nil {
+		o.Timeout = 2 * time.Second
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 5 * time.Second
@@ -75,10 +89,11 @@ func New(o Options) *Emitter {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Emitter{o: o, queue: make(chan usage.Record, o.Queue)}
+	e := &Emitter{o: o, queue: make(chan usage.Record, o.Queue), wake: make(chan struct{}, 1)}
 	e.transport = &kafka.Transport{ClientID: "tollgate-enforcement", IdleTimeout: 30 * time.Second, MetadataTTL: 5 * time.Second,
 		Dial: (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 30 * time.Second}).DialContext}
-	e.usage, e.alone, e.rejections = e.writer(100), e.writer(1), e.writer(100)
+	e.usage, e.alone, e.rejections, e.drainer = e.writer(100), e.writer(1), e.writer(100), e.writer(drainEvents)
+	e.drainer.MaxAttempts = 1 // the drain itself tries again
 	for _, w := range []*kafka.Writer{e.usage, e.alone} {
 		w.Balancer = counted{kafka.Balancer(&kafka.Hash{}), &e.pending}
 		w.Completion = func(msgs []kafka.Message, _ error) { e.pending.Add(int64(-len(msgs))) }
@@ -87,6 +102,11 @@ func New(o Options) *Emitter {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.giveUp = cancel
 	e.sender.Go(func() { e.send(ctx) })
+	draining, stop := context.WithCancel(context.Background())
+	e.stopDrain = stop
+	if o.Spool != nil {
+		e.draining.Go(func() { e.drain(draining) })
+	}
 	return e
 }
 
@@ -95,7 +115,7 @@ func (e *Emitter) writer(batch int) *kafka.Writer {
 	return &kafka.Writer{
 		Addr: kafka.TCP(e.o.Brokers...), Topic: e.o.Topic, Transport: e.transport,
 		Balancer: &kafka.Hash{}, RequiredAcks: kafka.RequireAll,
-		BatchSize: batch, BatchTimeout: e.o.Linger, // the default of 1 s would be added to every record
+		BatchSize: batch, BatchBytes: batchBytes, BatchTimeout: e.o.Linger, // the default of 1 s would be added to every record
 		MaxAttempts: 3, WriteBackoffMin: 50 * time.Millisecond, WriteBackoffMax: 500 * time.Millisecond,
 		WriteTimeout: 3 * time.Second, ReadTimeout: 3 * time.Second,
 		ErrorLogger: kafka.LoggerFunc(func(format string, args ...any) {
@@ -116,35 +136,59 @@ func (c counted) Balance(m kafka.Message, partitions ...int) int {
 	return c.Balancer.Balance(m, partitions...)
 }
 
-// Usage sends one record and returns when it is durable. The caller hanging up doesn't stop it. After an error the record may or may
-// not become durable: send it again.
+// Usage sends one record and returns when it is durable: when Kafka has it, or the spool. The caller hanging up doesn't stop it. After an
+// error the record may or may not become durable: send it again, unless it is decide.ErrUnsendable.
 func (e *Emitter) Usage(ctx context.Context, r usage.Record) error {
 	start := time.Now()
-	err := e.emit(ctx, r)
+	result, err := e.emit(context.WithoutCancel(ctx), r)
 	e.m.seconds.Observe(time.Since(start).Seconds())
-	e.m.count(kindUsage, err)
+	e.m.events.WithLabelValues(kindUsage, result).Inc()
 	if err != nil {
 		return fmt.Errorf("emit %s: %w", r.EventID, err)
 	}
 	return nil
 }
 
-func (e *Emitter) emit(ctx context.Context, r usage.Record) error {
-	msg, err := message(r)
-	if err != nil {
-		return err
-	}
+func (e *Emitter) emit(ctx context.Context, r usage.Record) (result string, err error) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.closed {
-		return ErrClosed
+		return resultFailed, ErrClosed
 	}
+	msg, err := message(r)
+	switch {
+	case e.o.Spool == nil && err == nil:
+		err = e.direct(ctx, msg)
+		return resultOf(err), err
+	case e.o.Spool == nil:
+		return resultFailed, err
+	case err != nil:
+		return e.setAsideRecord(ctx, r, err)
+	case e.behindSpool(ctx):
+		return e.keep(ctx, r.EventID.String(), msg, nil)
+	}
+	err = e.direct(ctx, msg)
+	switch {
+	case err == nil:
+		return resultAcknowledged, nil
+	case refused(err):
+		event, e2 := freeze(msg)
+		if e2 != nil {
+			return resultFailed, errors.Join(err, e2)
+		}
+		return e.setAside(ctx, r.EventID.String(), event, err)
+	}
+	return e.keep(ctx, r.EventID.String(), msg, err)
+}
+
+// direct sends one message to Kafka.
+func (e *Emitter) direct(ctx context.Context, msg kafka.Message) error {
 	if e.pending.Load() >= int64(e.o.MaxPending) {
 		return ErrBusy
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.o.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()
-	err = oneOf(e.usage.WriteMessages(ctx, msg), 0)
+	err := oneOf(e.usage.WriteMessages(ctx, msg), 0)
 	if refused(err) {
 		err = oneOf(e.alone.WriteMessages(ctx, msg), 0)
 	}
@@ -187,11 +231,12 @@ func message(r usage.Record) (kafka.Message, error) {
 	return msg, nil
 }
 
-// Close waits for the usage being sent, then for the batches whose callers have given up, until ctx ends. Call Flush before.
+// Close waits for the usage being sent, then for the batches whose callers have given up, until ctx ends. Call Flush before. The spool
+// stays open and keeps what it holds; close it afterwards.
 func (e *Emitter) Close(ctx context.Context) error {
-	err := errors.Join(e.Flush(ctx), within(ctx, func() {
+	err := errors.Join(e.Flush(ctx), within(ctx, e.draining.Wait), within(ctx, func() {
 		// No WriteMessages runs any more: one that overlaps Close may hang it (kafka-go #1307).
-		_ = errors.Join(e.usage.Close(), e.alone.Close(), e.rejections.Close()) // they are always nil
+		_ = errors.Join(e.usage.Close(), e.alone.Close(), e.rejections.Close(), e.drainer.Close()) // they are always nil
 		e.transport.CloseIdleConnections()
 	}))
 	if err != nil {

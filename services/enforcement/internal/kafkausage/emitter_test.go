@@ -174,11 +174,9 @@ func TestConcurrentCallersShareBatches(t *testing.T) {
 	}
 }
 
-// A broker refuses a whole batch for one bad record.
-func TestOneBadRecordFailsAlone(t *testing.T) {
-	s := broker(t, t.TempDir(), 0)
-	bad := record(7, "o1")
-	refuse := func(req *kmsg.ProduceRequest) kmsg.Response {
+// refuse has the broker refuse every batch that holds one of the records, as a real one does.
+func refuse(s *kafka.Server, bad ...usage.Record) {
+	refusal := func(req *kmsg.ProduceRequest) kmsg.Response {
 		resp := req.ResponseKind().(*kmsg.ProduceResponse)
 		for _, topic := range req.Topics {
 			rt := kmsg.NewProduceResponseTopic()
@@ -197,13 +195,22 @@ func TestOneBadRecordFailsAlone(t *testing.T) {
 		req := r.(*kmsg.ProduceRequest)
 		for _, topic := range req.Topics {
 			for _, p := range topic.Partitions {
-				if bytes.Contains(p.Records, []byte(bad.EventID.String())) {
-					return refuse(req), nil, true
+				for _, b := range bad {
+					if bytes.Contains(p.Records, []byte(b.EventID.String())) {
+						return refusal(req), nil, true
+					}
 				}
 			}
 		}
 		return nil, nil, false
 	})
+}
+
+// A broker refuses a whole batch for one bad record.
+func TestOneBadRecordFailsAlone(t *testing.T) {
+	s := broker(t, t.TempDir(), 0)
+	bad := record(7, "o1")
+	refuse(s, bad)
 	e := emitter(t, s, Options{Linger: 50 * time.Millisecond})
 	var wg sync.WaitGroup
 	for i := range 30 {

@@ -5,6 +5,11 @@ import "github.com/prometheus/client_golang/prometheus"
 const (
 	kindUsage     = "usage"
 	kindRejection = "rejection"
+
+	resultAcknowledged = "acknowledged"
+	resultSpooled      = "spooled" // usage only, as the next
+	resultQuarantined  = "quarantined"
+	resultFailed       = "failed"
 )
 
 type metrics struct {
@@ -16,11 +21,11 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, e *Emitter) metrics {
 	m := metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_events_total",
-			Help: "Tries to hand an event to Kafka: acknowledged or failed."}, []string{"kind", "result"}),
+			Help: "Tries to make an event durable: acknowledged by Kafka, spooled, quarantined or failed."}, []string{"kind", "result"}),
 		sampled: prometheus.NewCounter(prometheus.CounterOpts{Name: "tollgate_events_sampled_total",
 			Help: "Rejection events that were dropped because too many were waiting. Usage is never dropped."}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tollgate_event_seconds",
-			Help: "Time until Kafka acknowledged a usage event, or until it was given up.", Buckets: []float64{.002, .003, .005, .01, .02, .05, .1, .25, 1, 5}}),
+			Help: "Time until a usage event was durable, or until it was given up.", Buckets: []float64{.002, .003, .005, .01, .02, .05, .1, .25, 1, 5}}),
 	}
 	if reg != nil {
 		reg.MustRegister(m.events, m.sampled, m.seconds,
@@ -32,10 +37,9 @@ func newMetrics(reg prometheus.Registerer, e *Emitter) metrics {
 	return m
 }
 
-func (m metrics) count(kind string, err error) {
-	result := "acknowledged"
+func resultOf(err error) string {
 	if err != nil {
-		result = "failed"
+		return resultFailed
 	}
-	m.events.WithLabelValues(kind, result).Inc()
+	return resultAcknowledged
 }

@@ -26,8 +26,8 @@ func (e *Emitter) Rejection(r usage.Record) {
 	e.m.sampled.Inc()
 }
 
-// Flush takes no more events and sends the queued rejections, until ctx ends; what is left then is dropped and counted. A second call
-// does nothing.
+// Flush takes no more events, stops the drain of the spool and sends the queued rejections, until ctx ends; what is left of these then is
+// dropped and counted. A second call does nothing.
 func (e *Emitter) Flush(ctx context.Context) error {
 	locked := within(ctx, func() {
 		e.mu.Lock() // waits for the usage being sent
@@ -40,6 +40,7 @@ func (e *Emitter) Flush(ctx context.Context) error {
 	if locked != nil {
 		return locked
 	}
+	e.stopDrain()
 	err := within(ctx, e.sender.Wait)
 	e.giveUp()
 	return err
@@ -71,7 +72,7 @@ func (e *Emitter) encode(batch []usage.Record) []kafka.Message {
 	for _, r := range batch {
 		msg, err := message(r)
 		if err != nil {
-			e.m.count(kindRejection, err)
+			e.m.events.WithLabelValues(kindRejection, resultOf(err)).Inc()
 			e.o.Log.Error("a rejection event can't be encoded", "event_id", r.EventID.String(), "err", err)
 			continue
 		}
@@ -121,7 +122,7 @@ func (e *Emitter) try(msgs []kafka.Message) (again []kafka.Message) {
 		if refused(own) && len(msgs) > 1 {
 			own = oneOf(e.write(msg), 0)
 		}
-		e.m.count(kindRejection, own)
+		e.m.events.WithLabelValues(kindRejection, resultOf(own)).Inc()
 		switch {
 		case own == nil:
 		case refused(own):
