@@ -16,6 +16,11 @@
 // capacity at its first operation after the change, and drains at the old one until then. Consumption above the capacity that has another
 // cause (a request that used more than it reserved) is debt, and drains no faster.
 //
+// # More than one shard
+//
+// A payer that one shard can't serve lies over several (Spread). Spreader decides for it on a Lender, whose shards lend each other room, so that all
+// together never admit more than the whole allows. Who moves, to another org or number of shards, takes its consumption along (Carrier).
+//
 // # What a failure costs
 //
 // Memory cannot fail. An implementation on a store that can't be asked returns an error, and the caller doesn't know whether its check

@@ -33,9 +33,12 @@ func newLoans(l Lender, sp Spread, home int, scopes []Scope) *loans {
 	return out
 }
 
+// share is a scope as it is in one shard.
+func (l *loans) share(sc Scope, shard int) Scope { return l.spread.shares([]Scope{sc}, shard)[0] }
+
 // lacks tells what the home is short of, beyond what is in hand. impossible: a scope that lies in the home alone refuses, or a whole capacity is
 // less than the cost.
-func (l *loans) lacks(states []ScopeState, cost Amounts) (amounts [][]int64, slot, any, impossible bool) {
+func (l *loans) lacks(states []ScopeState, cost Amounts) (amounts [][]int64, slot, lacking, impossible bool) {
 	for i, sc := range l.scopes {
 		for j, lim := range sc.Limits {
 			b := states[i].Limits[j].bucket
@@ -47,22 +50,22 @@ func (l *loans) lacks(states []ScopeState, cost Amounts) (amounts [][]int64, slo
 	}
 	for k, i := range l.split {
 		sc, want := l.scopes[i], make([]int64, len(l.scopes[i].Limits))
-		share := l.spread.shares([]Scope{sc}, l.home)[0]
+		share := l.share(sc, l.home)
 		for j, lim := range share.Limits {
 			short := cost[lim.Counted] + states[i].Limits[j].bucket.consumed - lim.Capacity - l.amounts[k][j]
 			if share.bare[j] {
 				short = cost[lim.Counted] - l.amounts[k][j]
 			}
 			if cost[lim.Counted] > 0 && short > 0 {
-				want[j], any = short, true
+				want[j], lacking = short, true
 			}
 		}
 		if !l.slot && share.Slots > 0 && (share.slotless || states[i].InUse >= share.Slots) {
-			slot, any = true, true
+			slot, lacking = true, true
 		}
 		amounts = append(amounts, want)
 	}
-	return amounts, slot, any, impossible
+	return amounts, slot, lacking, impossible
 }
 
 // gather asks one shard after another until nothing is lacking. until is when a slot's lease would end, in ms; 0: the request has its slot.
@@ -260,15 +263,13 @@ func (l *loans) refusal(home Decision, cost Amounts) Decision {
 		for j, lim := range sc.Limits {
 			buckets := []bucket{state.Limits[j].bucket}
 			if k >= 0 {
-				if l.spread.shares([]Scope{sc}, l.home)[0].bare[j] {
+				if l.share(sc, l.home).bare[j] {
 					buckets[0].capacity, buckets[0].consumed = 0, 0
 				}
 				for shard, t := range l.owed {
-					if l.spread.shares([]Scope{sc}, shard)[0].bare[j] {
-						continue
+					if share, f := l.share(sc, shard), t.Found[k].Buckets[j]; !share.bare[j] {
+						buckets = append(buckets, bucket{consumed: f.Consumed, credit: f.Credit, fast: f.Fast, capacity: share.Limits[j].Capacity})
 					}
-					f := t.Found[k].Buckets[j]
-					buckets = append(buckets, bucket{consumed: f.Consumed, credit: f.Credit, fast: f.Fast, capacity: l.spread.shares([]Scope{sc}, shard)[0].Limits[j].Capacity})
 				}
 				state.Limits[j].Remaining = 0
 				for _, b := range buckets {

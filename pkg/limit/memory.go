@@ -135,8 +135,8 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 		d := Conclude(r, true, at, found)
 		d.Repeated, d.Reserved = true, old.reserved
 		if !old.settled { // from now on it is this check's: what takes back an earlier one leaves it alone
-			note := old.checkMeta[:len(old.checkMeta)-len(withoutNote(old.checkMeta))]
-			d.LeaseUntil, old.checkMeta = time.UnixMilli(old.leaseUntil).UTC(), note+r.Meta
+			_, meta := cutNote(old.checkMeta)
+			d.LeaseUntil, old.checkMeta = time.UnixMilli(old.leaseUntil).UTC(), strings.TrimSuffix(old.checkMeta, meta)+r.Meta
 		}
 		return d, nil
 	}

@@ -97,13 +97,13 @@ func (s Spreader) Check(ctx context.Context, r CheckRequest) (Decision, error) {
 	}
 	home := r
 	home.Scopes = r.Spread.shares(r.Scopes, r.Shard)
-	first := home
-	first.DryRun = r.DryRun || isBare(home.Scopes, r.Cost) // by its share alone it would be granted what nobody has
+	first, bare := home, isBare(home.Scopes, r.Cost)
+	first.DryRun = r.DryRun || bare // by its share alone it would be granted what nobody has
 	d, err := s.Lender.Check(ctx, first)
 	if err != nil {
 		return d, err
 	}
-	if d.Repeated || (d.Allowed && !isBare(home.Scopes, r.Cost)) {
+	if d.Repeated || (d.Allowed && !bare) {
 		return estimated(d, r.Scopes, r.Spread), nil
 	}
 	l := newLoans(s.Lender, r.Spread, r.Shard, r.Scopes)
@@ -372,11 +372,6 @@ func cutNote(meta string) (holder, rest string) {
 		}
 	}
 	return "", meta
-}
-
-func withoutNote(meta string) string {
-	_, rest := cutNote(meta)
-	return rest
 }
 
 // moveLease has the shard that holds a slot renew or drop its lease. If it can't be told, the slot returns when the old lease ends.

@@ -1,4 +1,3 @@
-// Package redisurl reads TOLLGATE_REDIS_URL the same way in every service.
 package redisurl
 
 import (

@@ -68,13 +68,13 @@ func Decode(body []byte, dst any) error {
 	return nil
 }
 
-// decode fills the struct v with the members of an object. prefix names the object in faults: "limits[0]." say.
+// decode fills the struct v, embedded ones included, with the members of an object. prefix names the object in faults: "limits[0]." say.
 func decode(raw map[string]json.RawMessage, fields []string, prefix string, v reflect.Value) ([]problem.FieldError, error) {
-	known := map[string]int{}
-	for i := range v.NumField() {
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+	known := map[string][]int{}
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "" && name != "-" {
-			known[name] = i
+			known[name] = f.Index
 		}
 	}
 	var wrong []problem.FieldError
@@ -86,7 +86,7 @@ func decode(raw map[string]json.RawMessage, fields []string, prefix string, v re
 		bad := func(name, detail string) {
 			wrong = append(wrong, problem.FieldError{Field: prefix + name, Detail: detail})
 		}
-		i, ok := known[name]
+		index, ok := known[name]
 		switch {
 		case !ok:
 			bad(short(name), "is not a known field")
@@ -95,7 +95,7 @@ func decode(raw map[string]json.RawMessage, fields []string, prefix string, v re
 		case bytes.Equal(raw[name], []byte("null")):
 			bad(name, "must not be null; leave the field out instead")
 		default:
-			more, err := value(raw[name], prefix+name, v.Field(i))
+			more, err := value(raw[name], prefix+name, v.FieldByIndex(index))
 			if err != nil {
 				return nil, err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -76,42 +77,32 @@ func (e *Engine) settleWhereItLies(ctx context.Context, p tier.Plan, r limit.Set
 // follow settles the difference where the reservation's amounts have been carried to. If it fails the difference is lost; a repeat finds
 // the request settled.
 func (e *Engine) follow(ctx context.Context, r limit.SettleRequest, s limit.Settlement) error {
-	t, ok := e.limiter.(shardMover)
-	if !ok {
-		return nil
+	var difference limit.Amounts
+	for c := range difference {
+		difference[c] = r.Actual[c] - s.Reserved[c]
 	}
-	req := limit.TransferRequest{Shard: r.Shard}
-	for _, sc := range r.Scopes {
-		if sc.Kind == limit.ScopeOrg { // it has held nothing of this request
-			continue
-		}
-		line := limit.Line{Amounts: make([]int64, len(sc.Limits)), Drop: s.LeaseWas, Debt: true}
-		for i, l := range sc.Limits {
-			line.Amounts[i] = r.Actual[l.Counted] - s.Reserved[l.Counted]
-		}
-		req.Scopes, req.Lines = append(req.Scopes, sc), append(req.Lines, line)
-	}
-	if _, err := t.Transfer(ctx, req); err != nil {
-		return fmt.Errorf("move what was settled along: %w", err)
-	}
-	return nil
+	return e.moveAlong(ctx, r.Shard, r.Scopes, difference, s.LeaseWas, time.Time{})
 }
 
-// renewAlong renews the slot, too, which has been carried to where the payer is now.
-func (e *Engine) renewAlong(ctx context.Context, r limit.ConsumeRequest, c limit.Consumption) error {
+// moveAlong charges what has been carried to a shard, and drops or renews its slot. An org's pool has held nothing of it.
+func (e *Engine) moveAlong(ctx context.Context, shard int, scopes []limit.Scope, difference limit.Amounts, drop, take time.Time) error {
 	t, ok := e.limiter.(shardMover)
 	if !ok {
 		return nil
 	}
-	req := limit.TransferRequest{Shard: r.Shard}
-	for _, sc := range r.Scopes {
-		if sc.Kind != limit.ScopeOrg {
-			req.Scopes = append(req.Scopes, sc)
-			req.Lines = append(req.Lines, limit.Line{Amounts: make([]int64, len(sc.Limits)), Drop: c.LeaseWas, Take: c.LeaseUntil, Debt: true})
+	r := limit.TransferRequest{Shard: shard}
+	for _, sc := range scopes {
+		if sc.Kind == limit.ScopeOrg {
+			continue
 		}
+		line := limit.Line{Amounts: make([]int64, len(sc.Limits)), Drop: drop, Take: take, Debt: true}
+		for i, l := range sc.Limits {
+			line.Amounts[i] = difference[l.Counted]
+		}
+		r.Scopes, r.Lines = append(r.Scopes, sc), append(r.Lines, line)
 	}
-	if _, err := t.Transfer(ctx, req); err != nil {
-		return fmt.Errorf("renew the slot where the payer has moved: %w", err)
+	if _, err := t.Transfer(ctx, r); err != nil {
+		return fmt.Errorf("follow the payer to where it has moved: %w", err)
 	}
 	return nil
 }
@@ -131,7 +122,7 @@ func (e *Engine) consumeWhereItLies(ctx context.Context, p tier.Plan, r limit.Co
 			found.Scopes = c.Scopes // what is left where the payer is now
 			c = found
 			if err == nil && c.Status == limit.ReservationOpen {
-				err = e.renewAlong(ctx, r, c)
+				err = e.moveAlong(ctx, r.Shard, r.Scopes, limit.Amounts{}, c.LeaseWas, c.LeaseUntil)
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 // Package fallback is the DECISION stage while its store, Redis, is away, black-holed or slow: a limit.Limiter around the store's. It asks the
 // store as long as that answers in time, decides in this process while it doesn't, and tells it afterwards what it has missed. No request waits
-// for a store that is away, and none is told that its quota is exceeded because a store is.
+// for a store that is away, and none is refused because a store is; but an instance's share is used up sooner than the whole.
 //
 // # In time
 //
@@ -45,7 +45,7 @@
 // The store is told request by request, under the request's id, so that what it knows already counts once: Settle, then MarkEmitted once
 // the event is durable. What was granted here is told when its event is durable, for only this instance can make that event.
 //
-// All this is bounded (Options.Most, about 1.5 kB each): a request that is granted here has its place for its record. When nothing is left, checks and
+// All this is bounded (Options.Most; an open request takes 1 kB, a settled one an estimated 1.5): a request that is granted here has its place for its record. When nothing is left, checks and
 // records that need a place get ErrFull, and nothing is forgotten.
 //
 // # What a crash costs, and what removes the repeat

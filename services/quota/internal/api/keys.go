@@ -20,9 +20,8 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/usage"
 )
 
-// keyQuotaBody is the body of PUT key quota. An absent limit is unlimited for a key that a user owns, else its tier's.
-type keyQuotaBody struct {
-	Tier            *string             `json:"tier"` // of a key that an org owns
+// keyLimits are a key's own limits. An absent one is unlimited for a key that a user owns, else its tier's. (shards belong to who pays.)
+type keyLimits struct {
 	RPMLimit        *int64              `json:"rpm_limit"`
 	TPMLimit        *int64              `json:"tpm_limit"`
 	TPDLimit        *int64              `json:"tpd_limit"`
@@ -31,37 +30,35 @@ type keyQuotaBody struct {
 	MaxContext      *int64              `json:"max_context"`
 	Limits          *[]tier.Limit       `json:"limits"`
 	ModelLimits     *[]tier.ModelLimits `json:"model_limits"`
-	Suspended       *bool               `json:"suspended"`
-	Reason          string              `json:"reason"`
 }
 
-func (b keyQuotaBody) own() tier.Overrides {
-	return tier.Overrides{RPMLimit: b.RPMLimit, TPMLimit: b.TPMLimit, TPDLimit: b.TPDLimit, ConcurrentLimit: b.ConcurrentLimit, AllowedModels: b.AllowedModels,
-		MaxContext: b.MaxContext, Limits: b.Limits, ModelLimits: b.ModelLimits}
+func (l keyLimits) own() tier.Overrides {
+	return tier.Overrides{RPMLimit: l.RPMLimit, TPMLimit: l.TPMLimit, TPDLimit: l.TPDLimit, ConcurrentLimit: l.ConcurrentLimit, AllowedModels: l.AllowedModels,
+		MaxContext: l.MaxContext, Limits: l.Limits, ModelLimits: l.ModelLimits}
+}
+
+// keyQuotaBody is the body of PUT key quota.
+type keyQuotaBody struct {
+	keyLimits
+	Tier      *string `json:"tier"` // of a key that an org owns
+	Suspended *bool   `json:"suspended"`
+	Reason    string  `json:"reason"`
 }
 
 // newKeyBody is the body of POST key: who owns it, and the fields of its quota.
 type newKeyBody struct {
-	UserID          string              `json:"user_id"`
-	OrgID           string              `json:"org_id"`
-	Name            string              `json:"name"`
-	Tier            *string             `json:"tier"`
-	RPMLimit        *int64              `json:"rpm_limit"`
-	TPMLimit        *int64              `json:"tpm_limit"`
-	TPDLimit        *int64              `json:"tpd_limit"`
-	ConcurrentLimit *int64              `json:"concurrent_limit"`
-	AllowedModels   *[]string           `json:"allowed_models"`
-	MaxContext      *int64              `json:"max_context"`
-	Limits          *[]tier.Limit       `json:"limits"`
-	ModelLimits     *[]tier.ModelLimits `json:"model_limits"`
-	Suspended       bool                `json:"suspended"`
-	Reason          string              `json:"reason"`
+	keyLimits
+	UserID    string  `json:"user_id"`
+	OrgID     string  `json:"org_id"`
+	Name      string  `json:"name"`
+	Tier      *string `json:"tier"`
+	Suspended bool    `json:"suspended"`
+	Reason    string  `json:"reason"`
 }
 
 func (b newKeyBody) key(id string, secret pgquota.Secret, actor string) pgquota.NewKey {
 	return pgquota.NewKey{ID: id, UserID: b.UserID, OrgID: b.OrgID, Name: b.Name, Secret: secret, Tier: b.Tier, Suspended: b.Suspended, Actor: actor, Reason: b.Reason,
-		Own: tier.Overrides{RPMLimit: b.RPMLimit, TPMLimit: b.TPMLimit, TPDLimit: b.TPDLimit, ConcurrentLimit: b.ConcurrentLimit, AllowedModels: b.AllowedModels,
-			MaxContext: b.MaxContext, Limits: b.Limits, ModelLimits: b.ModelLimits}}
+		Own: b.own()}
 }
 
 // keyView is a key as the API shows it. The secret is there once, in the answer that made it.

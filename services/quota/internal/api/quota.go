@@ -20,25 +20,15 @@ const (
 
 // quotaBody is the body of PUT quota. An absent limit is the tier's; absent org_id, tier and suspended stay as they are.
 type quotaBody struct {
-	OrgID           *string             `json:"org_id"`
-	Tier            *string             `json:"tier"`
-	RPMLimit        *int64              `json:"rpm_limit"`
-	TPMLimit        *int64              `json:"tpm_limit"`
-	TPDLimit        *int64              `json:"tpd_limit"`
-	ConcurrentLimit *int64              `json:"concurrent_limit"`
-	AllowedModels   *[]string           `json:"allowed_models"`
-	MaxContext      *int64              `json:"max_context"`
-	Limits          *[]tier.Limit       `json:"limits"`
-	ModelLimits     *[]tier.ModelLimits `json:"model_limits"`
-	Shards          *int64              `json:"shards"`
-	Suspended       *bool               `json:"suspended"`
-	Reason          string              `json:"reason"`
+	tier.Overrides
+	OrgID     *string `json:"org_id"`
+	Tier      *string `json:"tier"`
+	Suspended *bool   `json:"suspended"`
+	Reason    string  `json:"reason"`
 }
 
 func (b quotaBody) change(s subject.Subject, p pgquota.Precondition, actor string) pgquota.Change {
-	return pgquota.Change{Subject: s, OrgID: b.OrgID, Tier: b.Tier, Suspended: b.Suspended, If: p, Actor: actor, Reason: b.Reason,
-		Own: tier.Overrides{RPMLimit: b.RPMLimit, TPMLimit: b.TPMLimit, TPDLimit: b.TPDLimit, ConcurrentLimit: b.ConcurrentLimit,
-			AllowedModels: b.AllowedModels, MaxContext: b.MaxContext, Limits: b.Limits, ModelLimits: b.ModelLimits, Shards: b.Shards}}
+	return pgquota.Change{Subject: s, OrgID: b.OrgID, Tier: b.Tier, Suspended: b.Suspended, Own: b.Overrides, If: p, Actor: actor, Reason: b.Reason}
 }
 
 func (s *server) getQuota(c echo.Context) error {
