@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 )
 
 // Topics of DESIGN §6.
@@ -69,13 +70,16 @@ type DecodeError struct {
 func (e *DecodeError) Error() string { return e.Reason + ": " + e.Err.Error() }
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// requiredFields must be present in the JSON, each of them: an absent one would silently read as "" or 0.
+// requiredFields must be present in the JSON, each of them: an absent one would silently read as "" or 0. Fields that were added within
+// version 1 are optional (omitzero).
 var requiredFields = jsonNames(reflect.TypeFor[Record]())
 
 func jsonNames(t reflect.Type) []string {
 	var names []string
 	for i := range t.NumField() {
-		names = append(names, t.Field(i).Tag.Get("json"))
+		if name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); options == "" {
+			names = append(names, name)
+		}
 	}
 	return names
 }

@@ -76,6 +76,7 @@ type Record struct {
 	Estimated         bool        `json:"estimated"`
 	Region            string      `json:"region"`
 	Instance          string      `json:"instance"`
+	CorrectsEventID   uuid.UUID   `json:"corrects_event_id,omitzero"` // the event that an adjustment corrects; nil in all others
 }
 
 // eventNamespace is the UUIDv5 namespace of event ids. Changing it would bill every replayed event twice.
@@ -172,6 +173,9 @@ func (r Record) Validate() error {
 		}
 	default:
 		bad("reservation", "%q is not known", r.Reservation)
+	}
+	if r.CorrectsEventID != uuid.Nil && (r.Outcome != Adjustment || r.CorrectsEventID == r.EventID) {
+		bad("corrects_event_id", "only an adjustment corrects an event, and another one than itself")
 	}
 	if !reasonForm.MatchString(r.Reason) || (r.Reason != "") != r.WasRateLimited {
 		bad("reason", "%q: a rejected request has one, no other has", r.Reason)
