@@ -346,13 +346,15 @@ SELECT 'fold', 1, generateUUIDv4(), now64(3), 1
 WHERE (SELECT count() FROM usage_ledger WHERE grain = 'fold') = 0
 SETTINGS insert_deduplicate = 1, insert_deduplication_token = '1/0';
 
+-- The condition on events has FINAL read that column: it drops rows whose sums are 0 in all columns that a query reads, so that without
+-- it an event that used nothing would not be seen.
 CREATE OR REPLACE VIEW usage_events AS
 SELECT
     event_id, schema_version, user_id, api_key_id, org_id, tier, request_id, requested_model, model, input_tokens, output_tokens,
     cached_input_tokens, reserved_tokens, latency_ms, timestamp, was_rate_limited, reason, scope, outcome, reservation, estimated,
     region, instance, kafka_topic, kafka_partition, kafka_offset, ingested_at, corrects_event_id
 FROM usage_ledger FINAL
-WHERE grain = 'event';
+WHERE grain = 'event' AND events > 0;
 
 CREATE OR REPLACE VIEW usage_minutely AS
 SELECT

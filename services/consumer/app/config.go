@@ -8,8 +8,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/pkg/config"
-	"github.com/tollgate-dev/tollgate/services/consumer/internal/clickhouseledger"
 )
 
 // Config is all that the consumer reads from its environment.

@@ -50,9 +50,9 @@ func TestReconcileNamesEveryDifference(t *testing.T) {
 			t.Errorf("%d messages, %d unusable, progress %d of %d", log.Messages, log.Unusable, done, total)
 		}
 		for _, c := range []struct{ change, want string }{
-			{"ALTER TABLE usage_event_rows UPDATE output_tokens = 4 WHERE org_id = 'acme' AND kafka_offset = 1 AND kafka_partition = 0 SETTINGS mutations_sync = 1", "output_tokens"},
-			{"ALTER TABLE usage_event_rows DELETE WHERE was_rate_limited SETTINGS mutations_sync = 1", "events rejected_requests output_tokens event_ids"},
-			{"INSERT INTO usage_event_rows (event_id, outcome, input_tokens, kafka_offset) VALUES (generateUUIDv4(), 'completed', 5, 7)", "requests input_tokens output_tokens event_ids rejected_requests"},
+			{"ALTER TABLE usage_ledger UPDATE output_tokens = 4 WHERE grain = 'event' AND org_id = 'acme' AND kafka_offset = 1 AND kafka_partition = 0 SETTINGS mutations_sync = 1", "output_tokens"},
+			{"ALTER TABLE usage_ledger DELETE WHERE was_rate_limited SETTINGS mutations_sync = 1", "events rejected_requests output_tokens event_ids"},
+			{"INSERT INTO usage_ledger (grain, events, generation, event_id, outcome, input_tokens, kafka_offset) VALUES ('event', 1, 1, generateUUIDv4(), 'completed', 5, 7)", "requests input_tokens output_tokens event_ids rejected_requests"},
 		} {
 			if err := r.ch.Exec(t.Context(), c.change); err != nil {
 				t.Fatal(err)
