@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tollgate-dev/tollgate/pkg/testkit/realredis"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
 )
@@ -84,8 +85,8 @@ func TestAfterALossOfRedisNobodyGetsASecondDaysQuota(t *testing.T) {
 	near("u1", s.left("user/u1", "tokens_1d"), 100)
 }
 
-// Redis is lost at 60 % of the day's quota and restored again and again while eight callers go on. Together they get what was left of the day: not a
-// request more, and nothing is counted twice.
+// Redis is lost at 60 % of the day's quota, and once more in the midst of traffic, and restored again and again while eight callers go on. Together
+// they get what was left of the day, not a request more, and nothing is counted twice.
 func TestRestoringUnderTrafficSellsNothingTwiceAndCountsNothingTwice(t *testing.T) {
 	const capacity, cost = 1_000_000, 500
 	k, l := broker(t), newLedger(t)
@@ -104,7 +105,7 @@ func TestRestoringUnderTrafficSellsNothingTwiceAndCountsNothingTwice(t *testing.
 
 	b.lose(t)
 	b.restoreFrom(t, l)
-	var sold, events atomic.Int64
+	var sold, events, asked atomic.Int64
 	events.Store(1)
 	sold.Store(capacity * 6 / 10)
 	ended := make(chan struct{})
@@ -113,6 +114,9 @@ func TestRestoringUnderTrafficSellsNothingTwiceAndCountsNothingTwice(t *testing.
 		callers.Go(func() {
 			for range 60 {
 				id := uuid.New()
+				if asked.Add(1) == 200 {
+					b.lose(t) // of eight requests or so, each somewhere on its way
+				}
 				if v := s.check("u1", id, cost); v["allowed"] != true {
 					return
 				}
@@ -170,6 +174,36 @@ func TestAReservationThatIsOpenDuringTheRestoreGivesBackItsOwn(t *testing.T) {
 	s.record("u1", id, 50)
 	if left := s.remaining("u1", "tokens_1d"); left < 350 || left > 352 {
 		t.Errorf("%v left of 1,000 with 650 used", left)
+	}
+}
+
+// Payers of all shards lie on all nodes, none of which knows the script.
+func TestRestoreReachesEveryNodeOfACluster(t *testing.T) {
+	l := newLedger(t)
+	b := start(t, broker(t).Brokers())
+	addrs := realredis.StartCluster(t).Addrs()
+	b.redis = "redis://" + addrs[0] + "?addr=" + addrs[1] + "&addr=" + addrs[2]
+	var err error
+	if b.rdb, err = openRedis(b.redis); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.rdb.Close() })
+	var rs []usage.Record
+	for i := range 300 {
+		rs = append(rs, usedAgo(fmt.Sprintf("u%d", i), 0, 40_000))
+	}
+	l.add(rs...)
+	if r := b.restoreFrom(t, l); r.Restored != 300 {
+		t.Errorf("%+v", r)
+	}
+	s := run(t, b.config())
+	for i := range 30 {
+		if left := s.remaining(fmt.Sprintf("u%d", 10*i), "tokens_1d"); left < 60_000 || left > 60_100 {
+			t.Errorf("u%d has %v left of 100,000 after 40,000", 10*i, left)
+		}
+	}
+	if r, err := CompareBuckets(t.Context(), CompareConfig{RestoreConfig: b.restoreConfig(l)}); err != nil || !r.Agree() || r.Scopes != 300 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
