@@ -180,10 +180,8 @@ func restoreSplit(ctx context.Context, to Restorer, r RestoreRequest) (Restored,
 	if err != nil {
 		return Restored{}, err
 	}
-	for _, l := range looked {
-		if l.Stale != nil {
-			return l, nil
-		}
+	if i := slices.IndexFunc(looked, isStale); i >= 0 {
+		return looked[i], nil
 	}
 	sum := Restored{At: looked[0].At}
 	for k, s := range r.Scopes {
@@ -218,13 +216,13 @@ func restoreSplit(ctx context.Context, to Restorer, r RestoreRequest) (Restored,
 		parts[i].Look, parts[i].Open = false, false
 	}
 	done, err := to.Restore(ctx, parts)
-	for _, d := range done {
-		if d.Stale != nil {
-			return d, err
-		}
+	if i := slices.IndexFunc(done, isStale); i >= 0 {
+		return done[i], nil
 	}
 	return sum, err
 }
+
+func isStale(r Restored) bool { return r.Stale != nil }
 
 // leveled raises the lowest of some amounts until all add up to sum, which is no less than they do.
 func leveled(had []int64, sum int64) []int64 {

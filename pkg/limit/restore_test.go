@@ -47,21 +47,21 @@ func TestReplayDrainsBetweenUses(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		full bool
-		uses map[time.Duration]int64 // hours after the beginning: tokens
-		want int64                   // at the last use
+		uses map[int]int64 // hours after the beginning: tokens
+		want int64         // at the last use
 	}{
-		{"nothing before it", false, map[time.Duration]int64{10: 500}, 500},
-		{"half an hour's drain", false, map[time.Duration]int64{10: 500, 11: 100}, 500},
-		{"drained to the last token, not below", false, map[time.Duration]int64{10: 500, 20: 100}, 100},
-		{"debt is kept", false, map[time.Duration]int64{10: 5000, 11: 100}, 5000},
-		{"a correction gives no room back", false, map[time.Duration]int64{10: 500, 11: -300}, 400},
-		{"full at the beginning", true, map[time.Duration]int64{1: 100}, 2400},
-		{"full, and drained since", true, map[time.Duration]int64{24: 100}, 100},
+		{"nothing before it", false, map[int]int64{10: 500}, 500},
+		{"half an hour's drain", false, map[int]int64{10: 500, 11: 100}, 500},
+		{"drained to the last token, not below", false, map[int]int64{10: 500, 20: 100}, 100},
+		{"debt is kept", false, map[int]int64{10: 5000, 11: 100}, 5000},
+		{"a correction gives no room back", false, map[int]int64{10: 500, 11: -300}, 400},
+		{"full at the beginning", true, map[int]int64{1: 100}, 2400},
+		{"full, and drained since", true, map[int]int64{24: 100}, 100},
 	} {
 		r := NewReplay([]Limit{day, requests}, begin, c.full)
-		for h := range time.Duration(30) {
+		for h := range 30 {
 			if n, used := c.uses[h]; used {
-				r.Charge(begin.Add(h*time.Hour), Amounts{Tokens: n, Requests: 1})
+				r.Charge(begin.Add(time.Duration(h)*time.Hour), Amounts{Tokens: n, Requests: 1})
 			}
 		}
 		b := r.Bill(false)

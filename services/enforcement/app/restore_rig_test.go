@@ -65,6 +65,7 @@ func (l *ledger) add(rs ...usage.Record) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	defer insert.Close()
 	for _, r := range rs {
 		l.offset++
 		if _, err := insert.Exec(r.EventID, uint16(1), r.UserID, r.APIKeyID, r.OrgID, r.Tier, r.RequestID, r.RequestedModel, r.Model, r.InputTokens, r.OutputTokens, r.CachedInputTokens,
