@@ -129,7 +129,10 @@ func asProblem(resp *http.Response, body []byte) error {
 	return problem.New(resp.StatusCode, code, fmt.Sprintf("%s: %s", resp.Status, bytes.TrimSpace(body[:min(len(body), 200)])))
 }
 
-// mayPass reports whether the same call may succeed later: the service was unreachable or said that it is unavailable.
+// Unavailable reports whether the same call may succeed later: the service was unreachable or said that it is unavailable. Whoever sends
+// it again uses the same request id.
+func Unavailable(err error) bool { return mayPass(err) }
+
 func mayPass(err error) bool {
 	var p *problem.Problem
 	if errors.As(err, &p) {
