@@ -2,6 +2,7 @@ package app
 
 import (
 	"database/sql"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -82,4 +83,37 @@ func TestReconcileNamesEveryDifference(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The consumer itself says, as a metric, whether the views of today agree.
+func TestTheConsumerShowsWhetherTheViewsAgree(t *testing.T) {
+	r := newRig(t, embeddedBroker(t), newDatabase(t))
+	r.cfg.Reconcile = time.Second
+	c := r.start()
+	today := record("acme", 1)
+	today.Timestamp = usage.At(time.Now())
+	r.produce(in(0, today))
+	r.awaitEvents(1)
+	const last, views = "tollgate_reconcile_last_success_timestamp_seconds", `tollgate_reconcile_differences{kind="views"}`
+	await := func(want float64) {
+		t.Helper()
+		since := c.metric(last)
+		r.eventually(func() string {
+			if got := c.metric(views); c.metric(last) <= since || got != want {
+				return fmt.Sprintf("%s is %v, want %v; compared at %v", views, got, want, c.metric(last))
+			}
+			return ""
+		})
+	}
+	await(0)
+	if got := c.metric(`tollgate_reconcile_differences{kind="offsets"}`); got != 0 {
+		t.Errorf("offsets: %v", got)
+	}
+	if err := r.ch.Exec(t.Context(), "CREATE OR REPLACE VIEW rejections_hourly AS SELECT period, tier, 'rpm' AS reason, 'user' AS scope, requests FROM usage_hourly"); err != nil {
+		t.Fatal(err)
+	}
+	await(1)
+	if !strings.Contains(c.log.String(), "rejected_requests: usage_events 0, the view 1 (+1)") {
+		t.Error("the difference is not in the log by name")
+	}
 }
