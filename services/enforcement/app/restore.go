@@ -22,10 +22,10 @@ type RestoreConfig struct {
 
 // RestoreReport counts scopes: a user, a key, a group of models of either, an org's pool.
 type RestoreReport struct {
-	Scopes    int64 // with limits, of those who have used something
-	Restored  int64 // raised to what the ledger says
-	LeftAlone int64 // the bucket had as much already
-	Drained   int64 // what was used has drained since
+	Scopes    int64 `json:"scopes"`     // with limits, of those who have used something
+	Restored  int64 `json:"restored"`   // raised to what the ledger says
+	LeftAlone int64 `json:"left_alone"` // the bucket had as much already
+	Drained   int64 `json:"drained"`    // what was used has drained since
 }
 
 func (r RestoreReport) String() string {
@@ -107,11 +107,12 @@ type CompareConfig struct {
 
 // BucketDifference is a limit of a scope of which the bucket has less than the ledger says.
 type BucketDifference struct {
-	Scope, Name string // kind: key, user, model or org; name: user:u1
-	Limit       string // rpm, tpm, tpd …
-	Bucket      int64  // consumed by now, according to Redis
-	Ledger      int64  // according to the ledger
-	Tolerance   int64
+	Scope     string `json:"scope"`  // key, user, model or org
+	Name      string `json:"name"`   // user:u1
+	Limit     string `json:"limit"`  // rpm, tpm, tpd …
+	Bucket    int64  `json:"bucket"` // consumed by now, according to Redis
+	Ledger    int64  `json:"ledger"` // according to the ledger
+	Tolerance int64  `json:"tolerance"`
 }
 
 func (d BucketDifference) String() string {
@@ -120,10 +121,10 @@ func (d BucketDifference) String() string {
 
 // CompareReport is what a comparison found.
 type CompareReport struct {
-	Scopes      int64              // compared
-	Moved       int64              // payers left out: what they have used may be on its way to another place
-	Different   int64              // limits that differ
-	Differences []BucketDifference // the first of them
+	Scopes      int64              `json:"scopes"`      // compared
+	Moved       int64              `json:"moved"`       // payers left out: what they have used may be on its way to another place
+	Different   int64              `json:"different"`   // limits that differ
+	Differences []BucketDifference `json:"differences"` // the first of them
 }
 
 // Agree tells whether no bucket has less than the ledger says.
