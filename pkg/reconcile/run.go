@@ -145,8 +145,7 @@ func (c *comparison) await(ctx context.Context) error {
 func (c *comparison) offsetDifferences() {
 	for _, p := range c.report.Partitions {
 		where := fmt.Sprintf("partition %d", p.Partition)
-		switch {
-		case p.Lag > 0:
+		if p.Lag > 0 {
 			c.differ(Difference{KindOffsets, where, "not consumed", p.Latest, p.Committed})
 		}
 		c.spans[p.Partition], c.committed[p.Partition] = Span{p.Partition, p.Start, p.End}, p.Committed
