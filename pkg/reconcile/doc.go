@@ -5,8 +5,9 @@
 // by hour and in all. Every other view with usage_events, period by period. The group's committed offsets with the log's ends. What was
 // put aside in the dead letters is accounted for: such a message is expected there and not in the ledger.
 //
-// Which message of an event counts is the ledger's rule (migrations/clickhouse/00003): what is no guess comes before `expired`; among
-// equals the one first by offset, then partition.
+// The log may bear an event many times, with other figures. Which message counts is the ledger's rule (migrations/clickhouse/README.md): what is
+// no guess replaces `expired`; among equals it is the one stored first, so the first of its partition. A row says by its place in the log which
+// message it is of; it is compared with that one, and that it may be that one is checked.
 //
 // While events are flowing. The log is read up to its ends at the start, and the consumer is waited for until it has committed them. Rows
 // that come from beyond, or from before what the log still holds, are told apart by their place in the log and counted as outside. The views

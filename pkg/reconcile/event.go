@@ -60,7 +60,7 @@ func (e *Event) SetTexts(t *Texts, buf []byte) []byte {
 	return buf
 }
 
-// stands tells whether e counts, of two messages of one event.
+// stands tells whether e comes before another message of the event: what is no guess does, then the one first by offset, then partition.
 func (e *Event) stands(against *Event) bool {
 	if e.Expired != against.Expired {
 		return against.Expired

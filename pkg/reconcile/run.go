@@ -145,8 +145,7 @@ func (c *comparison) await(ctx context.Context) error {
 func (c *comparison) offsetDifferences() {
 	for _, p := range c.report.Partitions {
 		where := fmt.Sprintf("partition %d", p.Partition)
-		switch {
-		case p.Lag > 0:
+		if p.Lag > 0 {
 			c.differ(Difference{KindOffsets, where, "not consumed", p.Latest, p.Committed})
 		}
 		c.spans[p.Partition], c.committed[p.Partition] = Span{p.Partition, p.Start, p.End}, p.Committed
@@ -263,7 +262,7 @@ func (c *comparison) compareEvents(ctx context.Context) error {
 		err = c.Ledger.Events(ctx, which, func(row Event) error {
 			i := sort.Search(len(events), func(i int) bool { return bytes.Compare(events[i].ID[:], row.ID[:]) >= 0 })
 			if i < len(events) && events[i].ID == row.ID {
-				c.meet(&events[i], &row, seen[i])
+				c.meet(events[i:endOf(events, i)], &row, seen[i])
 				seen[i] = true
 				return nil
 			}
@@ -273,7 +272,7 @@ func (c *comparison) compareEvents(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for i := range events {
+		for i := 0; i < len(events); i = endOf(events, i) {
 			if !seen[i] {
 				c.missing(&events[i])
 			}
@@ -284,19 +283,53 @@ func (c *comparison) compareEvents(ctx context.Context) error {
 	return nil
 }
 
+// endOf gives where the messages of the event at i end.
+func endOf(events []entry, i int) int {
+	for j := i + 1; j < len(events); j++ {
+		if events[j].ID != events[i].ID {
+			return j
+		}
+	}
+	return len(events)
+}
+
+// bearer gives the message that a row is of, or nil; fault tells why it can't be the one that counts, or that there is none.
+func bearer(messages []entry, row *Event) (m *entry, fault string) {
+	i := slices.IndexFunc(messages, func(e entry) bool { return e.Place == row.Place })
+	if i < 0 {
+		return nil, "place"
+	}
+	m = &messages[i]
+	for j := range messages[:i] { // sorted: a real outcome before a guess, then by place
+		before := &messages[j]
+		switch {
+		case before.dead:
+		case before.Expired != m.Expired:
+			return m, "a real outcome is in the log"
+		case before.Place.Partition == m.Place.Partition:
+			return m, "an earlier message is in the log"
+		}
+	}
+	return m, ""
+}
+
 // counts tells whether an event is among those that are compared.
 func (c *comparison) counts(e *Event) bool {
 	return c.Since.IsZero() || e.AtMillis >= c.Since.UnixMilli()
 }
 
-// meet compares an event of the log with the row of the same id.
-func (c *comparison) meet(e *entry, row *Event, again bool) {
+// meet compares an event's messages with the row of its id.
+func (c *comparison) meet(messages []entry, row *Event, again bool) {
+	e, fault := bearer(messages, row)
+	if e == nil {
+		e = &messages[0]
+	}
 	switch {
 	case again:
 		c.sample(Repeated, row, nil)
 		c.count(row, false)
 		return
-	case c.fromElsewhere(row.Place) && (e.dead || row.stands(&e.Event)): // a message that was not read bears the event, too, and it counts
+	case c.fromElsewhere(row.Place) && (e.dead || e.Expired || !row.Expired): // a message that was not read bears the event, too
 		c.outside(row.Place)
 		return
 	case e.dead: // the ledger has what it is said to have refused
@@ -317,6 +350,9 @@ func (c *comparison) meet(e *entry, row *Event, again bool) {
 		if !d.same {
 			differs = append(differs, d.name)
 		}
+	}
+	if fault != "" {
+		differs = append(differs, fault)
 	}
 	if differs != nil && (c.counts(&e.Event) || c.counts(row)) {
 		c.sample(Different, &e.Event, differs)

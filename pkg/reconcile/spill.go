@@ -135,7 +135,7 @@ func (s *spill) add(e *entry) error {
 	return nil
 }
 
-// load gives a bucket's events by id, each once: the message that stands.
+// load gives a bucket's messages by event id; of one event first those that are not put aside, what is no guess before what is, then by place.
 func (s *spill) load(k int) ([]entry, error) {
 	b := s.buckets[k]
 	if err := b.w.Flush(); err != nil {
@@ -165,7 +165,7 @@ func (s *spill) load(k int) ([]entry, error) {
 		}
 		return sign(a.stands(&b.Event))
 	})
-	return slices.CompactFunc(all, func(a, b entry) bool { return a.ID == b.ID }), nil
+	return all, nil
 }
 
 // sign orders: what comes first is less.

@@ -53,7 +53,7 @@ func TestReconcileTellsByItsExitCodeAndByName(t *testing.T) {
 		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
 	}
 
-	more := append(events, on("04-01 00:00", "acme", "ann", "grok-2", 1000, 1))
+	more := append(sampleEvents(), on("04-01 00:00", "acme", "ann", "grok-2", 1000, 1))
 	env[1] = "TOLLGATE_KAFKA_BROKERS=" + strings.Join(logOf(t, more, int64(len(more))), ",")
 	code, stdout, stderr = run(t, env, "reconcile", "--wait", "20s")
 	if code != 1 || !strings.Contains(stdout, "✗ 2026-04-01T00:00Z: input_tokens: log 1000, ledger 0 (-1000)") || !strings.Contains(stdout, "missing   "+more[len(events)].EventID.String()) ||

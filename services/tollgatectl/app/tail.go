@@ -38,8 +38,8 @@ line is one record with its place in the log. Records of one payer come in order
 			}
 			shown := int64(0)
 			return tail.Follow(cmd.Context(), strings.Split(v["TOLLGATE_KAFKA_BROKERS"], ","), usage.Topic, from, func(m tail.Message) error {
-				if m.Err != nil {
-					s.say("partition %d, offset %d can't be used: %v", m.Partition, m.Offset, m.Err)
+				if m.Unusable != "" {
+					s.say("partition %d, offset %d can't be used: %s", m.Partition, m.Offset, m.Unusable)
 					return nil
 				}
 				if !f.Wants(&m.Record) {

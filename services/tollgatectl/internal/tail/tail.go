@@ -29,12 +29,12 @@ func (f Filter) Wants(r *usage.Record) bool {
 	return true
 }
 
-// Message is one message of the log. Err tells that it can't be used.
+// Message is one message of the log. Unusable tells why its value is no record.
 type Message struct {
 	Partition int          `json:"partition"`
 	Offset    int64        `json:"offset"`
 	Record    usage.Record `json:"record"`
-	Err       error        `json:"-"`
+	Unusable  string       `json:"-"`
 }
 
 // ErrEnough is what show returns to end Follow.
@@ -60,8 +60,12 @@ func Follow(ctx context.Context, brokers []string, topic string, since time.Time
 		for {
 			select {
 			case m := <-messages:
-				r, err := usage.Decode(m.Value)
-				if err := show(Message{m.Partition, m.Offset, r, err}); err != nil {
+				shown := Message{Partition: m.Partition, Offset: m.Offset}
+				var err error
+				if shown.Record, err = usage.Decode(m.Value); err != nil {
+					shown.Unusable = err.Error()
+				}
+				if err := show(shown); err != nil {
 					return err
 				}
 			case <-gctx.Done():
@@ -69,11 +73,10 @@ func Follow(ctx context.Context, brokers []string, topic string, since time.Time
 			}
 		}
 	})
-	err = g.Wait()
-	if errors.Is(err, ErrEnough) || ctx.Err() != nil {
-		return nil
+	if err := g.Wait(); ctx.Err() == nil && !errors.Is(err, ErrEnough) {
+		return err
 	}
-	return err
+	return nil
 }
 
 func follow(ctx context.Context, brokers []string, topic string, partition int, from int64, since time.Time, to chan<- kafka.Message) (err error) {
