@@ -122,7 +122,7 @@ func (want oldEvents) check(t *testing.T, db *sql.DB, moment string, kept bool) 
 func TestClickHouseOldRowsAreBroughtOverEachEventOnce(t *testing.T) {
 	db := emptyClickHouse(t)
 	p := clickhouseProvider(t, db)
-	if _, err := p.UpTo(t.Context(), 3); err != nil {
+	if _, err := p.UpTo(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
 	want := fill(t, db)
@@ -138,7 +138,7 @@ func TestClickHouseOldRowsAreBroughtOverEachEventOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	want.check(t, db, "after a merge", true)
-	if _, err := p.DownTo(t.Context(), 3); err != nil {
+	if _, err := p.DownTo(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
 	want.check(t, db, "down again", false)
@@ -151,11 +151,11 @@ func TestClickHouseOldRowsAreBroughtOverEachEventOnce(t *testing.T) {
 // A process dies anywhere in the file, and another one begins it anew: statements that have run already change nothing.
 func TestClickHouseBringingOverMayBeginAnew(t *testing.T) {
 	db := emptyClickHouse(t)
-	if _, err := clickhouseProvider(t, db).UpTo(t.Context(), 3); err != nil {
+	if _, err := clickhouseProvider(t, db).UpTo(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
 	want := fill(t, db)
-	up := statements(t, "00004_usage_ledger.sql")
+	up := statements(t, "00005_usage_ledger.sql")
 	for n := 1; n <= len(up); n += 3 {
 		for _, s := range up[:n] {
 			if _, err := db.ExecContext(t.Context(), s); err != nil {

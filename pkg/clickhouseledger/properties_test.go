@@ -123,7 +123,7 @@ func anyVersion(rng *rand.Rand, i int, vary bool) Event {
 	}
 	if vary {
 		e.Timestamp = usage.At(time.Time(e.Timestamp).Add(time.Duration(rng.IntN(200)) * time.Minute))
-		e.OrgID, e.OutputTokens = fmt.Sprint("o", rng.IntN(3)), e.OutputTokens
+		e.OrgID = fmt.Sprint("o", rng.IntN(3))
 		e.APIKeyID = []string{"", "k1"}[rng.IntN(2)]
 	}
 	return e
