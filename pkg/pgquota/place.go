@@ -120,7 +120,7 @@ func (s *Store) changeKey(ctx context.Context, k *Key, within Within, once *Once
 				org, own = *user.orgID, user.own.Shards
 			}
 		}
-		if err := within.holds(org); err != nil {
+		if err := within.Holds(org); err != nil {
 			return err
 		}
 		orgs, err := orgShards(ctx, tx, org)

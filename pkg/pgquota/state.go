@@ -40,8 +40,8 @@ func stateFromJSON(b []byte) (*State, error) {
 	return &s, nil
 }
 
-// tierState is the before and after of tier_events.
-type tierState struct {
+// TierState is what a tier states: the before and after of tier_events.
+type TierState struct {
 	Tier            string             `json:"tier"`
 	RPMLimit        int64              `json:"rpm_limit"`
 	TPMLimit        int64              `json:"tpm_limit"`
@@ -59,8 +59,13 @@ func tierJSON(t *tier.Tier) (any, error) {
 	if t == nil {
 		return nil, nil
 	}
-	b, err := json.Marshal(tierState{t.Name, t.RPMLimit, t.TPMLimit, t.TPDLimit, t.ConcurrentLimit, t.Priority, t.AllowedModels, t.MaxContext, t.RedisAway, t.Limits, t.ModelLimits})
+	b, err := json.Marshal(StateOfTier(*t))
 	return string(b), err
+}
+
+// StateOfTier gives what a tier states.
+func StateOfTier(t tier.Tier) TierState {
+	return TierState{t.Name, t.RPMLimit, t.TPMLimit, t.TPDLimit, t.ConcurrentLimit, t.Priority, t.AllowedModels, t.MaxContext, t.RedisAway, t.Limits, t.ModelLimits}
 }
 
 // tierFromJSON reads a tier of tier_events. Events from before the lists existed have none of them.
@@ -68,7 +73,7 @@ func tierFromJSON(b []byte) (*tier.Tier, error) {
 	if b == nil {
 		return nil, nil
 	}
-	var s tierState
+	var s TierState
 	if err := json.Unmarshal(b, &s); err != nil {
 		return nil, err
 	}

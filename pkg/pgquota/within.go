@@ -19,8 +19,8 @@ func (e *Beyond) Error() string { return "beyond an org-admin's right: " + e.Err
 // limit rises above both what the tier sells and what there is. "": bound to nothing. It is looked at under the locks of the change.
 type Within string
 
-// holds refuses what is not in the org.
-func (w Within) holds(orgID string) error {
+// Holds refuses what is not in the org.
+func (w Within) Holds(orgID string) error {
 	if w != "" && string(w) != orgID {
 		return ErrOutside
 	}

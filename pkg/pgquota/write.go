@@ -81,7 +81,7 @@ func putQuota(ctx context.Context, tx pgx.Tx, c Change, at *placed) (QuotaResult
 	}
 	old, name := cur.entry(c.Subject), c.Subject.String()
 	if at == nil { // a key's owner is looked at with its locks
-		if err := c.Within.holds(old.OrgID); err != nil {
+		if err := c.Within.Holds(old.OrgID); err != nil {
 			return QuotaResult{}, err
 		}
 	}

@@ -271,7 +271,7 @@ func TestStopsInReverseOrder(t *testing.T) {
 			stopped = append(stopped, l.Part)
 		}
 	}
-	want := []string{"readiness", "http", "redis relay", "kafka relay", "outbox watch", "kafka", "redis", "postgres", "traces"}
+	want := []string{"readiness", "http", "refusal log", "redis relay", "kafka relay", "outbox watch", "kafka", "redis", "postgres", "traces"}
 	if !slices.Equal(stopped, want) {
 		t.Errorf("stopped %q, want %q", stopped, want)
 	}
