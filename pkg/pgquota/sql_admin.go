@@ -31,3 +31,29 @@ var (
 	//go:embed sql/select_at.sql
 	sqlSelectAt string
 )
+
+// Of the rebuild.
+var (
+	//go:embed sql/rebuild_count.sql
+	sqlRebuildCount string
+	//go:embed sql/rebuild_drop_org.sql
+	sqlRebuildDropOrg string
+	//go:embed sql/rebuild_drop_quota.sql
+	sqlRebuildDropQuota string
+	//go:embed sql/rebuild_events.sql
+	sqlRebuildEvents string
+	//go:embed sql/rebuild_key.sql
+	sqlRebuildKey string
+	//go:embed sql/rebuild_names.sql
+	sqlRebuildNames string
+	//go:embed sql/rebuild_org_made.sql
+	sqlRebuildOrgMade string
+	//go:embed sql/rebuild_quota_made.sql
+	sqlRebuildQuotaMade string
+	//go:embed sql/rebuild_stored.sql
+	sqlRebuildStored string
+	//go:embed sql/rebuild_tier_made.sql
+	sqlRebuildTierMade string
+	//go:embed sql/rebuild_tiers.sql
+	sqlRebuildTiers string
+)

@@ -117,3 +117,20 @@ func FoldTier(events []TierEvent) (t tier.Tier, createdAt time.Time, err error) 
 	}
 	return t, createdAt, nil
 }
+
+// KeyTimes tells when a key got its present secret, if not at its creation, and when it was revoked, by its events, oldest first.
+func KeyTimes(events []Event) (rotated, revoked *time.Time) {
+	for _, e := range events {
+		if e.Before == nil || e.After == nil {
+			continue
+		}
+		at := e.At
+		if e.After.Rotations != e.Before.Rotations {
+			rotated = &at
+		}
+		if e.After.Revoked && !e.Before.Revoked {
+			revoked = &at
+		}
+	}
+	return rotated, revoked
+}
