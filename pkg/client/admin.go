@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -37,10 +38,11 @@ func (p Page) query(filters url.Values) string {
 	return "?" + q.Encode()
 }
 
-// onceKey is the header that makes a POST safe to repeat for a day: the same call again with the same key gets the first one's answer.
+// onceKey is the header that makes a POST safe to repeat for a day: the same call again with the same key gets the first one's answer. Without a
+// key of the caller's it gets one of its own, for net/http may send it twice when a kept connection was dead.
 func onceKey(key string) http.Header {
 	if key == "" {
-		return nil
+		key = rand.Text()
 	}
 	return http.Header{"Idempotency-Key": {key}}
 }
