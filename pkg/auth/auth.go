@@ -20,8 +20,9 @@ const (
 	OrgAdmin Role = "org-admin"
 )
 
-// AdminTokenPrefix begins every token that NewAdminToken makes. It tells them from the secrets of API keys.
-const AdminTokenPrefix = "tga-"
+// AdminTokenPrefix begins every token that NewAdminToken makes. As the secrets of API keys ("tg-" and capitals) it begins with what no id may begin
+// with: a token in the wrong field gets nowhere.
+const AdminTokenPrefix = "tg-admin-"
 
 // NewAdminToken makes a token of 130 random bits.
 func NewAdminToken() string { return AdminTokenPrefix + rand.Text() }

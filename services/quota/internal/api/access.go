@@ -122,8 +122,8 @@ func (s *server) grantOf(ctx context.Context, token string, addr netip.Addr) (au
 	if grant, known := s.Tokens.Find(token); known {
 		return grant, nil
 	}
-	isKey := strings.HasPrefix(token, subject.SecretPrefix)
-	if len(token) > maxToken || (!isKey && !strings.HasPrefix(token, auth.AdminTokenPrefix)) {
+	isKey := !strings.HasPrefix(token, auth.AdminTokenPrefix)
+	if len(token) > maxToken || !strings.HasPrefix(token, subject.SecretPrefix) {
 		return auth.Grant{}, pgquota.ErrTokenMissing
 	}
 	if s.Attempts.Wait(addr) > 0 {
@@ -185,7 +185,7 @@ func actor(c echo.Context) string {
 }
 
 // secrets are what looks like the secret of a key or an admin token.
-var secrets = regexp.MustCompile(`(tga?-)[A-Z2-7]{8,}`)
+var secrets = regexp.MustCompile(`(tg-(?:admin-)?)[A-Z2-7]{8,}`)
 
 // cut keeps a forged path from filling the log, and a secret that somebody took for an id out of it. NUL and broken UTF-8 can't be stored.
 func cut(s string) string {

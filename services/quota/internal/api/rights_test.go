@@ -109,7 +109,7 @@ func TestB115OrdinaryKeysManageNothing(t *testing.T) {
 	credentials := []struct {
 		name, token string
 		want        int
-	}{{"nobody", "", 401}, {"a stranger", anyToken, 401}, {"a made-up key", "tg-AAAAAAAAAAAAAAAAAAAAAAAAAA", 401}, {"a made-up admin", "tga-AAAAAAAAAAAAAAAAAAAAAAAAAA", 401},
+	}{{"nobody", "", 401}, {"a stranger", anyToken, 401}, {"a made-up key", "tg-AAAAAAAAAAAAAAAAAAAAAAAAAA", 401}, {"a made-up admin", "tg-admin-AAAAAAAAAAAAAAAAAAAAAAAAAA", 401},
 		{"an expired token", w.expired, 401}, {"a revoked token", w.gone, 401}, {"a revoked key", w.revoked, 401},
 		{"an inference key", w.secret, 403}, {"a service", serviceToken, 403}}
 	var calls []operation
@@ -338,7 +338,7 @@ func TestAdminTokensAreMadeListedAndRevoked(t *testing.T) {
 	}
 	h.token(`{"name":"bob","role":"viewer"}`)
 	a := h.get("/internal/admin-tokens")
-	if tokens, _ := a.json(t)["admin_tokens"].([]any); len(tokens) != 2 || strings.Contains(string(a.body), "tga-") {
+	if tokens, _ := a.json(t)["admin_tokens"].([]any); len(tokens) != 2 || strings.Contains(string(a.body), "tg-admin-") {
 		t.Errorf("%s", a.body)
 	}
 	for _, stmt := range []string{"UPDATE admin_tokens SET role = 'admin'", "UPDATE admin_tokens SET revoked_at = NULL, revoked_by = ''", "DELETE FROM admin_tokens", "TRUNCATE admin_tokens",
@@ -359,7 +359,7 @@ func TestFailedAttemptsAreSlowedPerAddressAndAGoodTokenPasses(t *testing.T) {
 	good := h.token(`{"name":"alice","role":"admin"}`)
 	statuses := map[int]int{}
 	for i := range 50 {
-		a := h.call("GET", "/internal/tiers", fmt.Sprintf("tga-%026d", i), "-")
+		a := h.call("GET", "/internal/tiers", fmt.Sprintf("tg-admin-%026d", i), "-")
 		statuses[a.status]++
 		if a.status == 429 && (a.header.Get("Retry-After") != "1" || a.problem(t).Code != "too_many_requests") {
 			t.Errorf("%v %s", a.header, a.body)
