@@ -5,9 +5,9 @@
 -- Output:  prices and org_zones, the latest version of each; cost_daily; invoice_lines. Their columns are a contract (README.md beside this file).
 -- Units:   prices are amounts of the currency for a million tokens, with 12 decimals; costs have 18, so that tokens * price / 10^6 is exact;
 --          an invoice line's amount has 2. Days and months are dates in the org's time zone.
--- Exact:   Tokens are summed as Int128 and multiplied once, as Decimal256: 76 digits, of which 18 follow the point and 58 precede it; 2^53 tokens
---          a record (16 digits) at a price below 10^12 (12 digits) and a division by 10^6 leave room for 10^36 records.
---          A product that did not fit would be an error, not a wrong sum (decimal_check_overflow).
+-- Exact:   Tokens are summed as Int128 and multiplied once, as Decimal256 (76 digits, 18 of them after the point). A row's tokens are shown as Int64
+--          (19 digits) and a price has at most 24 digits: 43 of 76. What did not fit, be it tokens or money, would be an error, not a wrong
+--          sum (accurateCast, decimal_check_overflow).
 -- Days:    every time zone's day has begun on a quarter of an hour of UTC since 1972, so a row of usage_quarterly lies in one day of any zone.
 -- Prices:  a price that begins on a quarter of an hour holds for whole rows of usage_quarterly. One that begins inside a quarter splits it:
 --          the events of that model and quarter are read one by one, each at the price of its own timestamp.

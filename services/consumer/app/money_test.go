@@ -54,7 +54,7 @@ func TestB98MoneyIsRoundedOnceAtTheInvoiceLine(t *testing.T) {
 		one = append(one, used(org, "m01", at, 1_000_000, 0, 0))
 	}
 	one = append(one, used("e", "m03", at, 83_333, 0, 0), used("e", "m03", "2026-05-07T12:00:00Z", 1, 0, 0)) // 0.0250002: rounded by day it would be 0.02
-	one = append(one, used("f", "m01", at, 250_000, 0, 0))                                                  // 0.025: half goes to the even cent
+	one = append(one, used("f", "m01", at, 250_000, 0, 0))                                                   // 0.025: half goes to the even cent
 	r.send(one...)
 	r.awaitEvents(uint64(len(one)))
 	million := make([]usage.Record, 1_000_000)
@@ -304,7 +304,7 @@ func TestCostViewsAgreeWithPlainArithmetic(t *testing.T) {
 		if p == nil {
 			continue
 		}
-		n := func(v int64) decimal.Decimal { return decimal.NewFromInt(v) }
+		n := decimal.NewFromInt
 		cost := n(rec.InputTokens - rec.CachedInputTokens).Mul(p.in).Add(n(rec.CachedInputTokens).Mul(p.cached)).Add(n(rec.OutputTokens).Mul(p.o)).Mul(million)
 		day := at.In(zone).Format(time.DateOnly) + " " + org + " " + model
 		days[day] = days[day].Add(cost)

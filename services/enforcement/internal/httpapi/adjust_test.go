@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -77,7 +78,7 @@ func TestOnlyAdminsAdjust(t *testing.T) {
 		t.Errorf("%+v", w.usage)
 	}
 	c := call{method: "POST", path: "/internal/rate-limit/check", body: `{"user_id":"u1","model":"m","estimated_tokens":1}`, token: "Bearer " + adminToken}
-	if resp := c.do(t, w); resp.StatusCode != 403 {
+	if resp := c.do(t, w); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("an admin's token checks: %d", resp.StatusCode)
 	}
 }
@@ -133,7 +134,7 @@ func TestAdjustmentThatIsNotDurableSaysSo(t *testing.T) {
 	}
 	w.kafka(nil)
 	w.quotaErr = errors.New("away")
-	if resp := adjusting(body).do(t, w); resp.StatusCode != 503 {
+	if resp := adjusting(body).do(t, w); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Error(resp.StatusCode)
 	}
 }
