@@ -14,20 +14,6 @@
 
 -- +goose NO TRANSACTION
 -- +goose Up
--- TEMPORARY
-CREATE OR REPLACE VIEW usage_quarterly AS
-SELECT
-    toStartOfFifteenMinutes(timestamp) AS period, org_id, user_id, api_key_id, tier, model,
-    countIf(NOT was_rate_limited AND outcome != 'adjustment') AS requests,
-    countIf(was_rate_limited) AS rejected_requests,
-    sum(e.input_tokens) AS input_tokens,
-    sum(e.output_tokens) AS output_tokens,
-    sum(e.cached_input_tokens) AS cached_input_tokens,
-    sum(e.input_tokens) + sum(e.output_tokens) AS total_tokens
-FROM usage_event_rows AS e FINAL
-GROUP BY period, org_id, user_id, api_key_id, tier, model;
--- END TEMPORARY
-
 CREATE TABLE IF NOT EXISTS price_rows
 (
     model                    String,
@@ -128,5 +114,3 @@ DROP VIEW IF EXISTS org_zones;
 DROP VIEW IF EXISTS prices;
 DROP TABLE IF EXISTS org_zone_rows;
 DROP TABLE IF EXISTS price_rows;
--- TEMPORARY
-DROP VIEW IF EXISTS usage_quarterly;
