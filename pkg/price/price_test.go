@@ -1,15 +1,12 @@
 package price
 
 import (
-	"encoding/json"
 	"errors"
-	"io/fs"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tollgate-dev/tollgate/pkg/tier"
-	"github.com/tollgate-dev/tollgate/schemas"
 )
 
 func TestPricesAreReadExactly(t *testing.T) {
@@ -63,33 +60,5 @@ func TestEveryPriceHasAKeyOfItsOwn(t *testing.T) {
 	}
 	if berlin := time.FixedZone("", 3600); Name("a", at) != Name("a", at.In(berlin)) {
 		t.Error("the zone in which an instant is written makes another key")
-	}
-}
-
-func TestEventsAreReadAsTheirSchemaSays(t *testing.T) {
-	const dir = "events/examples/price-changed.v1"
-	for pattern, good := range map[string]bool{dir + "/*.json": true, dir + "/invalid/*.json": false} {
-		names, err := fs.Glob(schemas.FS, pattern)
-		if err != nil || len(names) == 0 {
-			t.Fatalf("%s: %d examples, %v", pattern, len(names), err)
-		}
-		for _, name := range names {
-			data, err := fs.ReadFile(schemas.FS, name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, p, err := Decode(data)
-			if (err == nil) != good {
-				t.Errorf("%s: %v", name, err)
-			}
-			if good {
-				if got := AmountsOf(p); got != *c.After {
-					t.Errorf("%s: reads as %+v, says %+v", name, got, *c.After)
-				}
-				if _, err := json.Marshal(c); err != nil {
-					t.Error(err)
-				}
-			}
-		}
 	}
 }
