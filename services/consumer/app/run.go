@@ -73,6 +73,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	stack.Defer("event log", func(context.Context) error { return source.Close() })
 	stack.Go("lag", func(ctx context.Context) error { return watchLag(ctx, source, reg, log) })
+	if err := watchAgreement(stack, cfg, source, reg, log); err != nil {
+		return endStart(ctx, stack, err)
+	}
 
 	loop := &consume.Loop{Source: source, Ledger: ledger, DeadLetters: letters, Log: log, Now: time.Now, Metrics: consume.NewMetrics(reg, time.Now),
 		Limits: consume.Limits{Count: cfg.BatchRecords, Bytes: cfg.BatchBytes, Wait: cfg.BatchInterval}}

@@ -106,6 +106,13 @@ SELECT
 FROM priced_daily AS d
 GROUP BY month, org_id, model, currency, unpriced, d.input_per_million, d.cached_input_per_million, d.output_per_million;
 
+-- As 00004: who may read these need not be allowed to read what lies below.
+ALTER TABLE prices MODIFY SQL SECURITY DEFINER DEFINER = CURRENT_USER;
+ALTER TABLE org_zones MODIFY SQL SECURITY DEFINER DEFINER = CURRENT_USER;
+ALTER TABLE priced_daily MODIFY SQL SECURITY DEFINER DEFINER = CURRENT_USER;
+ALTER TABLE cost_daily MODIFY SQL SECURITY DEFINER DEFINER = CURRENT_USER;
+ALTER TABLE invoice_lines MODIFY SQL SECURITY DEFINER DEFINER = CURRENT_USER;
+
 -- +goose Down
 DROP VIEW IF EXISTS invoice_lines;
 DROP VIEW IF EXISTS cost_daily;

@@ -1,4 +1,4 @@
--- STAND-IN for the ledger's own 00004, which keeps the sums of quarters of an hour: delete this file when that one is here.
+-- STAND-IN for the ledger's own migration, which keeps the sums of quarters of an hour: delete this file when that one is here.
 --
 -- Input:   usage_event_rows.
 -- Output:  usage_quarterly, columns as usage_daily; period is the start of a quarter of an hour in UTC.
@@ -16,6 +16,7 @@ SELECT
     sum(e.input_tokens) + sum(e.output_tokens) AS total_tokens
 FROM usage_event_rows AS e FINAL
 GROUP BY period, org_id, user_id, api_key_id, tier, model;
+ALTER TABLE usage_quarterly MODIFY SQL SECURITY DEFINER DEFINER = CURRENT_USER;
 
 -- +goose Down
 DROP VIEW IF EXISTS usage_quarterly;
