@@ -13,7 +13,7 @@ import (
 // Enforcement calls the decision API (DESIGN §4).
 type Enforcement struct{ *caller }
 
-// NewEnforcement makes a client of the service at baseURL, with a service token.
+// NewEnforcement makes a client of the service at baseURL, with a service token; to adjust, an admin token.
 func NewEnforcement(baseURL, token string, opts ...Option) *Enforcement {
 	return &Enforcement{newCaller(baseURL, token, opts)}
 }
@@ -31,6 +31,7 @@ type CheckRequest struct {
 	InputTokens     *int64    `json:"input_tokens,omitempty"`
 	MaxOutputTokens *int64    `json:"max_output_tokens,omitempty"`
 	RequestID       uuid.UUID `json:"request_id,omitzero"`
+	Reserve         string    `json:"reserve,omitempty"` // "full" (the default), or "input": the stream pays for its output by Consume
 	DryRun          bool      `json:"dry_run,omitempty"`
 }
 
@@ -97,12 +98,71 @@ type Receipt struct {
 	EventID         uuid.UUID `json:"event_id"`
 }
 
+// ConsumeRequest draws tokens that a running stream has produced. 0 tokens only renew the lease.
+type ConsumeRequest struct {
+	UserID    string    `json:"user_id,omitempty"`
+	APIKeyID  string    `json:"api_key_id,omitempty"`
+	RequestID uuid.UUID `json:"request_id"`
+	Tokens    int64     `json:"tokens"`
+}
+
+// Draw is the answer to a consume: whether the stream may go on.
+type Draw struct {
+	Allowed        bool              `json:"allowed"`
+	Reason         string            `json:"reason"` // a check's, or reservation_ended, reservation_unknown; "" if allowed
+	RetryAfterMS   int64             `json:"retry_after_ms"`
+	Remaining      map[string]*int64 `json:"remaining"`        // as in Room
+	LeaseExpiresAt *time.Time        `json:"lease_expires_at"` // the slot is kept until then; nil if there is none
+}
+
+// Consume draws tokens, once: a call that is repeated draws again, until the record sets it right.
+func (e *Enforcement) Consume(ctx context.Context, r ConsumeRequest) (Draw, error) {
+	var d Draw
+	err := e.call(ctx, http.MethodPost, "/internal/rate-limit/consume", nil, r, &d)
+	return d, err
+}
+
 // Record reports usage. While the service is away or unavailable it tries again, with the same request id, until its patience or ctx
 // ends: usage that is not recorded is not billed, and a repeat is billed once.
 func (e *Enforcement) Record(ctx context.Context, r RecordRequest) (Receipt, error) {
 	var rec Receipt
 	err := e.patiently(ctx, http.MethodPost, "/internal/rate-limit/record", r, &rec)
 	return rec, err
+}
+
+// AdjustmentRequest corrects an event that was billed, by the difference of its tokens. Exactly one of UserID and APIKeyID is given. A nil OrgID or
+// Tier is the subject's now; a zero Timestamp is now. A zero AdjustmentID is replaced by a new one (v7).
+type AdjustmentRequest struct {
+	AdjustmentID      uuid.UUID `json:"adjustment_id,omitzero"`
+	CorrectsEventID   uuid.UUID `json:"corrects_event_id"`
+	UserID            string    `json:"user_id,omitempty"`
+	APIKeyID          string    `json:"api_key_id,omitempty"`
+	OrgID             *string   `json:"org_id,omitempty"`
+	Tier              *string   `json:"tier,omitempty"`
+	Model             string    `json:"model"`
+	InputTokens       int64     `json:"input_tokens,omitempty"` // negative: too many were billed
+	OutputTokens      int64     `json:"output_tokens,omitempty"`
+	CachedInputTokens int64     `json:"cached_input_tokens,omitempty"`
+	Timestamp         time.Time `json:"timestamp,omitzero"` // of the period that is corrected
+	Reason            string    `json:"reason"`
+}
+
+// Adjusted is the answer to an adjustment: its event is durable.
+type Adjusted struct {
+	Success      bool      `json:"success"`
+	AdjustmentID uuid.UUID `json:"adjustment_id"`
+	EventID      uuid.UUID `json:"event_id"`
+}
+
+// Adjust corrects usage; the client must have an admin token. While the service is away or unavailable it tries again, with the same
+// adjustment id, until its patience or ctx ends: the correction counts once.
+func (e *Enforcement) Adjust(ctx context.Context, r AdjustmentRequest) (Adjusted, error) {
+	if r.AdjustmentID == uuid.Nil {
+		r.AdjustmentID = uuid.Must(uuid.NewV7())
+	}
+	var a Adjusted
+	err := e.patiently(ctx, http.MethodPost, "/internal/adjustments", r, &a)
+	return a, err
 }
 
 // patiently calls until it gets an answer that a repeat would not change, or until patience or ctx ends.

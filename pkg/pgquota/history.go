@@ -170,8 +170,8 @@ func scanTierEvent(r pgx.CollectableRow) (TierEvent, error) {
 	return e, nil
 }
 
-// Orgs lists orgs in the order of their ids, those after the given one: all that have or had a pool, a user or a key. one: only this org.
-func (s *Store) Orgs(ctx context.Context, one, after string, limit int) ([]tier.Pool, error) {
+// OrgPools lists orgs in the order of their ids, those after the given one: all that have or had a pool, a user or a key. one: only this org.
+func (s *Store) OrgPools(ctx context.Context, one, after string, limit int) ([]tier.Pool, error) {
 	var ps []tier.Pool
 	err := s.read(ctx, func() error {
 		rows, err := s.pool.Query(ctx, sqlListOrgs, one, after, limit)

@@ -25,8 +25,8 @@ const (
 	CodeUnsupportedMedia   = "unsupported_media_type"
 	CodeIdempotencyReused  = "idempotency_key_reused" // 422
 	CodeTooManyRequests    = "too_many_requests"      // 429: may be repeated after Retry-After
-	CodeInternal           = "internal"    // 500
-	CodeUnavailable        = "unavailable" // 503: may be repeated
+	CodeInternal           = "internal"               // 500
+	CodeUnavailable        = "unavailable"            // 503: may be repeated
 )
 
 // FieldError names one wrong field of the input by its JSON path.

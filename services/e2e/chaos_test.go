@@ -17,7 +17,7 @@ func TestCrashesLoseNothingAndCountNothingTwice(t *testing.T) {
 	defer log.Close()
 	err = chaos.Run(t.Context(), chaos.Options{Records: 4000, Kills: chaos.Kinds(), Seed: 1, Out: t.Output(), Log: struct{ io.Writer }{log}})
 	if err != nil {
-		tail, _ := os.ReadFile(log.Name()) //nolint:errcheck // the failure is told either way
+		tail, _ := os.ReadFile(log.Name())
 		t.Fatalf("%v\nthe services' last words:\n%s", err, tail[max(0, len(tail)-8000):])
 	}
 }

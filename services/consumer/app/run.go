@@ -73,10 +73,15 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	stack.Defer("event log", func(context.Context) error { return source.Close() })
 	stack.Go("lag", func(ctx context.Context) error { return watchLag(ctx, source, reg, log) })
+	if err := watchAgreement(stack, cfg, source, reg, log); err != nil {
+		return endStart(ctx, stack, err)
+	}
 
 	loop := &consume.Loop{Source: source, Ledger: ledger, DeadLetters: letters, Log: log, Now: time.Now, Metrics: consume.NewMetrics(reg, time.Now),
 		Limits: consume.Limits{Count: cfg.BatchRecords, Bytes: cfg.BatchBytes, Wait: cfg.BatchInterval}}
 	stack.Go("loop", loop.Run)
+
+	stack.Go("prices", func(ctx context.Context) error { return copyPrices(ctx, cfg, reg, log) })
 
 	health.SetReady(true)
 	stack.Defer("readiness", func(context.Context) error { health.SetReady(false); return nil })

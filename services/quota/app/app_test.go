@@ -147,7 +147,7 @@ func TestRelayPublishesInOrderAtLeastOnceAcrossRestart(t *testing.T) {
 	change(s2)
 	change(s3)
 
-	schema := quotaChangedSchema(t)
+	schema := eventSchema(t, "quota-changed.v1")
 	seen := map[string][]int64{}
 	last := map[string]pgquota.QuotaChanged{}
 	events(t, broker.Addr, func(m kafka.Message) bool {
@@ -236,9 +236,9 @@ func TestRelayWorksOnRealKafka(t *testing.T) {
 	}
 }
 
-func quotaChangedSchema(t *testing.T) *jsonschema.Schema {
+func eventSchema(t *testing.T, event string) *jsonschema.Schema {
 	t.Helper()
-	const name = "events/quota-changed.v1.schema.json"
+	name := "events/" + event + ".schema.json"
 	data, err := fs.ReadFile(schemas.FS, name)
 	if err != nil {
 		t.Fatal(err)

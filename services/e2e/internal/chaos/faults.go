@@ -87,8 +87,12 @@ func fullDisk(ctx context.Context, w *world, r *rand.Rand) error {
 		if err := w.members[name].growTo(spoolSize); err != nil {
 			return err
 		}
-		defer func() { _ = w.members[name].growTo(^uint64(0)) }() // a process that was killed meanwhile has no bound any more
 	}
+	defer func() {
+		for _, name := range names {
+			_ = w.members[name].growTo(^uint64(0)) // a process that was killed meanwhile has no bound any more
+		}
+	}()
 	err := w.pause(ctx, w.kafka.Pid(), seconds(r, 5, 7))
 	var refused float64
 	for _, name := range names {

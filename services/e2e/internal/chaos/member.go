@@ -112,8 +112,6 @@ func (m *member) kill() {
 	child.Kill()
 }
 
-func (m *member) signal(s syscall.Signal) error { return m.current().Signal(s) }
-
 // growTo bounds the size of every file that the process writes, in bytes: a write beyond it fails, as on a full disk.
 func (m *member) growTo(size uint64) error {
 	limit := unix.Rlimit{Cur: size, Max: unix.RLIM_INFINITY}

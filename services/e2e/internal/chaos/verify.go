@@ -41,19 +41,16 @@ func openLedger(dsn string) (*sql.DB, error) {
 // watch looks at the views until ctx ends. No moment is exempt: an event that shows twice or a sum outside what the events were before
 // and after it was read fails. A ledger that is away says nothing.
 func watch(ctx context.Context, db *sql.DB) (looks int, err error) {
-	for {
-		sleep(ctx, watchEvery)
-		if ctx.Err() != nil {
-			return looks, nil
-		}
-		ok, err := look(ctx, db)
-		if err != nil {
-			return looks, err
+	for ; ctx.Err() == nil; sleep(ctx, watchEvery) {
+		ok, lie := look(ctx, db)
+		if lie != nil {
+			return looks, lie
 		}
 		if ok {
 			looks++
 		}
 	}
+	return looks, nil
 }
 
 func look(ctx context.Context, db *sql.DB) (bool, error) {
@@ -97,7 +94,7 @@ func verify(ctx context.Context, db *sql.DB, brokers []string, l *load) error {
 	for {
 		missing = l.compare(ctx, db)
 		if missing == nil {
-			var r reconcile.Report
+			var r *reconcile.Report
 			r, report = reconcile.LogAndLedger(ctx, &kafkalog.Log{Brokers: brokers}, clickhousetotals.Ledger{DB: db})
 			if report == nil && !r.Agree() {
 				report = errors.New(r.String())

@@ -75,7 +75,10 @@ func startWorld(ctx context.Context, out, log io.Writer) (_ *world, err error) {
 			return nil, fmt.Errorf("port of %s: %w", addr, err)
 		}
 	}
-	return w, w.startServices(ctx, pg.DSN(postgres.Database), dir, log)
+	if err := w.startServices(ctx, pg.DSN(postgres.Database), dir, log); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 func (w *world) startServices(ctx context.Context, postgresURL, dir string, log io.Writer) error {

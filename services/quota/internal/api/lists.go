@@ -53,7 +53,7 @@ func (s *server) listOrgs(c echo.Context) error {
 	if len(wrong) > 0 {
 		return problem.Invalid(wrong...)
 	}
-	pools, err := s.Store.Orgs(c.Request().Context(), string(within(c)), p.after, p.limit+1)
+	pools, err := s.Store.OrgPools(c.Request().Context(), string(within(c)), p.after, p.limit+1)
 	if err != nil {
 		return err
 	}

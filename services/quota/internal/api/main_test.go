@@ -203,7 +203,7 @@ func (h *harness) check(method, target string, a answer) {
 	}
 	// The validator matches paths decoded, where an id with a slash is two segments. The answer is the same for any id.
 	known, _, _ := strings.Cut(target, "?")
-	for _, prefix := range []string{"/internal/quota/", "/internal/tiers/"} {
+	for _, prefix := range []string{"/internal/quota/", "/internal/tiers/", "/internal/prices/"} {
 		if id, ok := strings.CutPrefix(target, prefix); ok && id != "" && !strings.Contains(id, "/") {
 			known = prefix + "x"
 		}
@@ -217,11 +217,11 @@ func (h *harness) check(method, target string, a answer) {
 			h.conforms(method, known, a)
 		}
 		return
-	case method != http.MethodGet && (method != http.MethodPut || known == "/internal/tiers"):
+	case method != http.MethodGet && (method != http.MethodPut || known == "/internal/tiers" || known == "/internal/prices"):
 		return
 	}
 	switch known {
-	case "/internal/quota/x", "/internal/tiers", "/internal/tiers/x", "/healthz", "/readyz":
+	case "/internal/quota/x", "/internal/tiers", "/internal/tiers/x", "/internal/prices", "/internal/prices/x", "/healthz", "/readyz":
 	default:
 		return
 	}

@@ -27,7 +27,7 @@ func (h *harness) token(body string) string {
 func (h *harness) everything() string {
 	h.t.Helper()
 	var all strings.Builder
-	for _, table := range []string{"quotas", "quota_events", "tiers", "tier_events", "org_quotas", "api_keys", "outbox", "admin_tokens", "idempotent_answers"} {
+	for _, table := range []string{"quotas", "quota_events", "tiers", "tier_events", "org_quotas", "api_keys", "outbox", "prices", "price_events", "admin_tokens", "idempotent_answers"} {
 		var rows string
 		if err := h.db.QueryRow("SELECT COALESCE(string_agg(x::text, E'\n' ORDER BY x::text), '') FROM " + table + " AS x").Scan(&rows); err != nil {
 			h.t.Fatal(err)
@@ -57,6 +57,7 @@ func operationsForAdmins() []operation {
 	return []operation{
 		{"PUT", "/internal/tiers/free", wholeTier}, {"GET", "/internal/tiers/free/events", "-"}, {"GET", "/internal/admin-tokens", "-"},
 		{"POST", "/internal/admin-tokens", `{"name":"mallory","role":"admin"}`}, {"DELETE", "/internal/admin-tokens/acme-it", "-"}, {"GET", "/internal/refusals", "-"},
+		{"GET", "/internal/prices", "-"}, {"GET", "/internal/prices/grok-2", "-"}, {"PUT", "/internal/prices/grok-2", `{"input_per_million":"1","output_per_million":"1"}`},
 	}
 }
 

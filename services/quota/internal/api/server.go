@@ -38,6 +38,9 @@ type Store interface {
 	RotateKey(ctx context.Context, c pgquota.KeyChange, secret pgquota.Secret) (pgquota.QuotaResult, error)
 	RevokeKey(ctx context.Context, c pgquota.KeyChange) (pgquota.QuotaResult, error)
 	Keys(ctx context.Context, f pgquota.KeyFilter) ([]pgquota.ListedKey, error)
+	Prices(ctx context.Context, model string) (pgquota.Book, error)
+	PriceBook(ctx context.Context) ([]pgquota.Book, error)
+	PutPrice(ctx context.Context, c pgquota.PriceChange) (pgquota.PriceResult, error)
 	Lists
 	History
 	Tokens
@@ -46,7 +49,7 @@ type Store interface {
 // Lists are pages of what there is.
 type Lists interface {
 	Entries(ctx context.Context, f pgquota.Filter) ([]pgquota.Entry, error)
-	Orgs(ctx context.Context, one, after string, limit int) ([]tier.Pool, error)
+	OrgPools(ctx context.Context, one, after string, limit int) ([]tier.Pool, error)
 	Refusals(ctx context.Context, before int64, limit int) ([]pgquota.Refusal, error)
 }
 
@@ -114,7 +117,7 @@ func New(cfg Config) http.Handler {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_quota_refused_total",
 			Help: "Calls refused for want of a right, by reason."}, []string{"reason"})}
 	cfg.Registry.MustRegister(s.changes, s.refused)
-	for _, kind := range []string{pgquota.KindQuota, pgquota.KindTier, kindKey, kindOrg} {
+	for _, kind := range []string{pgquota.KindQuota, pgquota.KindTier, kindKey, kindOrg, pgquota.KindPrice} {
 		for _, result := range []string{"done", "pending", "unchanged"} {
 			s.changes.WithLabelValues(kind, result)
 		}
@@ -129,6 +132,9 @@ func New(cfg Config) http.Handler {
 	e.Match(read, "/internal/tiers", s.listTiers)
 	e.Match(read, "/internal/tiers/:tier", s.getTier)
 	e.PUT("/internal/tiers/:tier", s.putTier)
+	e.Match(read, "/internal/prices", s.listPrices)
+	e.Match(read, "/internal/prices/:model", s.getPrices)
+	e.PUT("/internal/prices/:model", s.putPrice)
 	e.Match(read, "/internal/orgs/:org_id/quota", s.getOrg)
 	e.PUT("/internal/orgs/:org_id/quota", s.putOrg)
 	e.DELETE("/internal/orgs/:org_id/quota", s.deleteOrg)
