@@ -144,7 +144,10 @@ func (o *once) open(sealed []byte) (kept, error) {
 		return kept{}, fmt.Errorf("a kept answer: %w", err)
 	}
 	var k kept
-	return k, json.Unmarshal(plain, &k)
+	if err := json.Unmarshal(plain, &k); err != nil {
+		return kept{}, fmt.Errorf("a kept answer: %w", err)
+	}
+	return k, nil
 }
 
 // replay answers a call that was made before; err is what the store said. false: it was not.

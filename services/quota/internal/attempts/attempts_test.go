@@ -2,6 +2,7 @@ package attempts
 
 import (
 	"encoding/binary"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"testing"
@@ -77,7 +78,7 @@ func TestForwardedForIsBelievedFromProxiesOnly(t *testing.T) {
 		{trusted, "127.0.0.1:1", "nonsense", "127.0.0.1"},
 		{trusted, "127.0.0.1:1", "10.9.9.9", "10.9.9.9"},
 	} {
-		r := httptest.NewRequest("GET", "/", nil)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = c.remote
 		if c.xff != "" {
 			r.Header.Set("X-Forwarded-For", c.xff)

@@ -121,20 +121,18 @@ func (l *Log) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-			defer cancel()
-			l.flush(last)
+			l.flush(context.WithoutCancel(ctx), 2*time.Second)
 			return nil
 		case <-tick.C:
-			write, cancel := context.WithTimeout(ctx, Every)
-			l.flush(write)
-			cancel()
+			l.flush(ctx, Every)
 		}
 	}
 }
 
-func (l *Log) flush(ctx context.Context) {
-	if err := l.Flush(ctx); err != nil && ctx.Err() == nil {
+func (l *Log) flush(ctx context.Context, within time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := l.Flush(ctx); err != nil {
 		l.log.WarnContext(ctx, "refused attempts wait for the audit log", "err", err)
 	}
 }
