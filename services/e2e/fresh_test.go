@@ -96,7 +96,8 @@ func TestAnsweredChangeIsSeenByTheNextCheckOfEveryInstance(t *testing.T) {
 					check(of, what+": a revoked key", func(d client.Decision) bool { return !d.Allowed && d.Reason == "suspended" })
 					continue
 				}
-				rpm, suspended, org := 1_000_000+i, i%5 == 0, fmt.Sprintf("fresh-%s-org-%d", run, i%3)
+				// Every 100 changes the user moves. A new key carries along each move of its user's last day before its first decision.
+				rpm, suspended, org := 1_000_000+i, i%5 == 0, fmt.Sprintf("fresh-%s-org-%d", run, i/100%3)
 				quota, err := q.PutQuota(t.Context(), user, client.QuotaChange{Tier: []string{tier.Plus, tier.API}[i%2], OrgID: &org, Suspended: &suspended,
 					Overrides: tier.Overrides{RPMLimit: &rpm}})
 				if err != nil || quota.Propagation != "done" {
