@@ -48,8 +48,9 @@ type Kind string
 
 // A request leaves at most one usage event, whatever its outcome, and perhaps a rejection from an earlier try with the same id.
 const (
-	KindUsage     Kind = "usage"
-	KindRejection Kind = "rejection"
+	KindUsage      Kind = "usage"
+	KindRejection  Kind = "rejection"
+	KindAdjustment Kind = "adjustment" // its request id is the adjustment's own
 )
 
 // Record is one UsageRecord, field by field as DESIGN §6 lists them. Tokens are counts, LatencyMS milliseconds, Timestamp the

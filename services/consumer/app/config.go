@@ -29,6 +29,7 @@ type Config struct {
 	LogTo           io.Writer `env:"-"` // standard error if nil
 	Topic           string    `env:"-"` // usage.Topic if empty
 	DeadLetterTopic string    `env:"-"` // usage.DeadLetterTopic if empty
+	QuotaTopic      string    `env:"-"` // usage.QuotaTopic if empty
 }
 
 // ListenAddr implements config.Service.

@@ -49,7 +49,7 @@ func TestStopFlushesThenCommits(t *testing.T) {
 		if left, err := r.uncommitted(); err != nil || left != 0 {
 			t.Errorf("%d messages are not committed (%v)", left, err)
 		}
-		want := []string{"readiness", "loop", "reconcile", "reconcile connection", "lag", "event log", "dead letters", "clickhouse", "http"}
+		want := []string{"readiness", "prices", "loop", "reconcile", "reconcile connection", "lag", "event log", "dead letters", "clickhouse", "http"}
 		if got := c.stopped(); !slices.Equal(got, want) {
 			t.Errorf("stopped %v, want %v", got, want)
 		}

@@ -81,6 +81,8 @@ func Run(ctx context.Context, cfg Config) error {
 		Limits: consume.Limits{Count: cfg.BatchRecords, Bytes: cfg.BatchBytes, Wait: cfg.BatchInterval}}
 	stack.Go("loop", loop.Run)
 
+	stack.Go("prices", func(ctx context.Context) error { return copyPrices(ctx, cfg, reg, log) })
+
 	health.SetReady(true)
 	stack.Defer("readiness", func(context.Context) error { health.SetReady(false); return nil })
 	log.Info("ready", "addr", cfg.Addr)
