@@ -59,6 +59,10 @@ check-migrations: check-go check-node ## Check the migrations: numbering, and up
 bench: check-go ## Measure the decision path
 	go run ./services/e2e/cmd/bench $(ARGS)
 
+.PHONY: chaos
+chaos: check-go check-node ## Crash the real services under load, 30 kills in 200,000 records, and compare log and ledger; some 10 minutes
+	go run ./services/e2e/cmd/chaos $(ARGS)
+
 .PHONY: replay
 replay: check-go ## Replay a recorded trace against a running Tollgate: ARGS='--trace FILE'
 	@go run ./services/tollgatectl/cmd/tollgatectl replay $(ARGS)

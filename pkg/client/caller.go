@@ -30,6 +30,13 @@ func WithConnections(n int) Option { return func(k *caller) { k.connections = n 
 // WithPatience is how long Record and CheckPatiently keep trying while the service is away (30 s by default).
 func WithPatience(d time.Duration) Option { return func(k *caller) { k.patience = d } }
 
+// WithCheckBudget is how long Reserve waits for a decision, its repeats included (1 s by default).
+func WithCheckBudget(d time.Duration) Option { return func(k *caller) { k.budget = d } }
+
+// WithFailOpen lets Reserve admit requests while no decision can be had: their reservations are Unchecked, and what they use is
+// recorded and billed as that of any other. Without it Reserve fails closed, with the error.
+func WithFailOpen() Option { return func(k *caller) { k.failOpen = true } }
+
 // WithRetryHook is told why, each time a call is about to be sent again. It is called from any goroutine.
 func WithRetryHook(f func(err error)) Option { return func(k *caller) { k.onRetry = f } }
 
@@ -40,12 +47,14 @@ type caller struct {
 	http        *http.Client
 	connections int
 	patience    time.Duration
+	budget      time.Duration
+	failOpen    bool
 	backoff     func(attempt int) time.Duration
 	onRetry     func(error)
 }
 
 func newCaller(base, token string, opts []Option) *caller {
-	k := &caller{base: strings.TrimRight(base, "/"), token: token, connections: 64, patience: 30 * time.Second, backoff: backoff, onRetry: func(error) {}}
+	k := &caller{base: strings.TrimRight(base, "/"), token: token, connections: 64, patience: 30 * time.Second, budget: time.Second, backoff: backoff, onRetry: func(error) {}}
 	for _, o := range opts {
 		o(k)
 	}
@@ -129,7 +138,10 @@ func asProblem(resp *http.Response, body []byte) error {
 	return problem.New(resp.StatusCode, code, fmt.Sprintf("%s: %s", resp.Status, bytes.TrimSpace(body[:min(len(body), 200)])))
 }
 
-// mayPass reports whether the same call may succeed later: the service was unreachable or said that it is unavailable.
+// Unavailable reports whether the same call may succeed later: the service was unreachable or said that it is unavailable. Whoever sends
+// it again uses the same request id.
+func Unavailable(err error) bool { return mayPass(err) }
+
 func mayPass(err error) bool {
 	var p *problem.Problem
 	if errors.As(err, &p) {

@@ -31,6 +31,7 @@ type CheckRequest struct {
 	InputTokens     *int64    `json:"input_tokens,omitempty"`
 	MaxOutputTokens *int64    `json:"max_output_tokens,omitempty"`
 	RequestID       uuid.UUID `json:"request_id,omitzero"`
+	Reserve         string    `json:"reserve,omitempty"` // "full" (the default), or "input": the stream pays for its output by Consume
 	DryRun          bool      `json:"dry_run,omitempty"`
 }
 
@@ -95,6 +96,30 @@ type Receipt struct {
 	Success         bool      `json:"success"`
 	AlreadyRecorded bool      `json:"already_recorded"`
 	EventID         uuid.UUID `json:"event_id"`
+}
+
+// ConsumeRequest draws tokens that a running stream has produced. 0 tokens only renew the lease.
+type ConsumeRequest struct {
+	UserID    string    `json:"user_id,omitempty"`
+	APIKeyID  string    `json:"api_key_id,omitempty"`
+	RequestID uuid.UUID `json:"request_id"`
+	Tokens    int64     `json:"tokens"`
+}
+
+// Draw is the answer to a consume: whether the stream may go on.
+type Draw struct {
+	Allowed        bool              `json:"allowed"`
+	Reason         string            `json:"reason"` // a check's, or reservation_ended, reservation_unknown; "" if allowed
+	RetryAfterMS   int64             `json:"retry_after_ms"`
+	Remaining      map[string]*int64 `json:"remaining"`        // as in Room
+	LeaseExpiresAt *time.Time        `json:"lease_expires_at"` // the slot is kept until then; nil if there is none
+}
+
+// Consume draws tokens, once: a call that is repeated draws again, until the record sets it right.
+func (e *Enforcement) Consume(ctx context.Context, r ConsumeRequest) (Draw, error) {
+	var d Draw
+	err := e.call(ctx, http.MethodPost, "/internal/rate-limit/consume", nil, r, &d)
+	return d, err
 }
 
 // Record reports usage. While the service is away or unavailable it tries again, with the same request id, until its patience or ctx

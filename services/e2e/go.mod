@@ -15,6 +15,8 @@ require (
 	github.com/tollgate-dev/tollgate/services/enforcement v0.0.0
 	github.com/tollgate-dev/tollgate/services/quota v0.0.0
 	github.com/tollgate-dev/tollgate/services/tollgatectl v0.0.0-00010101000000-000000000000
+	golang.org/x/sync v0.25.0
+	golang.org/x/sys v0.50.0
 )
 
 require (
@@ -89,8 +91,6 @@ require (
 	go.yaml.in/yaml/v4 v4.0.0-rc.4 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.62.0 // indirect
-	golang.org/x/sync v0.25.0 // indirect
-	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/term v0.48.0 // indirect
 	golang.org/x/text v0.44.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261110000943-09e21b237f2c // indirect

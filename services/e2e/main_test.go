@@ -17,11 +17,13 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/testkit/realkafka"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/realredis"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
+	"github.com/tollgate-dev/tollgate/services/e2e/internal/chaos"
 	"github.com/tollgate-dev/tollgate/services/e2e/internal/system"
 )
 
 func TestMain(m *testing.M) {
 	embedded.MaybeRunChild()
+	chaos.MaybeRunChild()
 	code := m.Run()
 	if err := running.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: stop:", err)

@@ -105,7 +105,9 @@ Exit codes: 0 done, and nothing differs; 1 a failure or a difference; 2 the comm
 		return nil, err
 	}
 	root.AddGroup(&cobra.Group{ID: groupFinance, Title: "What was used:"}, &cobra.Group{ID: groupOperate, Title: "Is it right:"})
-	root.AddCommand(query, exportCommand(s), usageCommand(s), topCommand(s), tailCommand(s), reconcileCommand(s), replayCommand(s), versionCommand(s))
+	reconcile := reconcileCommand(s)
+	reconcile.AddCommand(reconcileBucketsCommand(s))
+	root.AddCommand(query, exportCommand(s), usageCommand(s), topCommand(s), tailCommand(s), reconcile, rebuildCommand(s), replayCommand(s), versionCommand(s))
 	return root, nil
 }
 

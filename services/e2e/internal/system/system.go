@@ -35,6 +35,37 @@ type Stores struct {
 	SpoolDir      string // of enforcement; none if empty
 }
 
+// Environ is the environment of every service on these stores, but for its address and its instance's name.
+func (st Stores) Environ() []string {
+	return []string{
+		"TOLLGATE_REDIS_URL=" + st.RedisURL, "TOLLGATE_POSTGRES_URL=" + st.PostgresURL, "TOLLGATE_KAFKA_BROKERS=" + strings.Join(st.KafkaBrokers, ","),
+		"TOLLGATE_CLICKHOUSE_URL=" + st.ClickHouseURL, "TOLLGATE_SERVICE_TOKEN=" + ServiceToken, "TOLLGATE_ADMIN_TOKEN=" + AdminToken,
+		"TOLLGATE_VIEWER_TOKEN=" + ViewerToken, "TOLLGATE_LOG_LEVEL=warn",
+		"TOLLGATE_SPOOL_DIR=" + st.SpoolDir,
+		"TOLLGATE_CHECK_BUDGET=2s", // many tests share a machine: slow is not what they test
+	}
+}
+
+// Names of the services that Run knows.
+const (
+	Quota       = "quota"
+	Consumer    = "consumer"
+	Enforcement = "enforcement"
+)
+
+// Run runs one service until ctx ends, as its own main does with this environment.
+func Run(ctx context.Context, name string, environ []string, log io.Writer) error {
+	switch name {
+	case Quota:
+		return runQuota(ctx, environ, log)
+	case Consumer:
+		return runConsumer(ctx, environ, log)
+	case Enforcement:
+		return runEnforcement(ctx, environ, log)
+	}
+	return fmt.Errorf("there is no service %q", name)
+}
+
 // System is running services.
 type System struct {
 	EnforcementURL, QuotaURL, ConsumerURL string
@@ -47,23 +78,17 @@ const readyWithin = time.Minute
 // Start starts quota, consumer and enforcement on free ports and returns when all are ready. Their logs go to log.
 func Start(ctx context.Context, st Stores, log io.Writer) (*System, error) {
 	s := &System{stack: lifecycle.New(observe.NewLogger(log, slog.LevelInfo, "system", "e2e"))}
-	environ := []string{
-		"TOLLGATE_REDIS_URL=" + st.RedisURL, "TOLLGATE_POSTGRES_URL=" + st.PostgresURL, "TOLLGATE_KAFKA_BROKERS=" + strings.Join(st.KafkaBrokers, ","),
-		"TOLLGATE_CLICKHOUSE_URL=" + st.ClickHouseURL, "TOLLGATE_SERVICE_TOKEN=" + ServiceToken, "TOLLGATE_ADMIN_TOKEN=" + AdminToken,
-		"TOLLGATE_VIEWER_TOKEN=" + ViewerToken, "TOLLGATE_LOG_LEVEL=warn",
-		"TOLLGATE_SPOOL_DIR=" + st.SpoolDir,
-		"TOLLGATE_INSTANCE=e2e", "TOLLGATE_CHECK_BUDGET=2s", // many tests share a machine: slow is not what they test
-	}
+	environ := append(st.Environ(), "TOLLGATE_INSTANCE=e2e")
 	for _, svc := range []struct {
 		name, addrVar string
 		url           *string
 		run           func(ctx context.Context, environ []string, log io.Writer) error
 	}{
-		{"quota", "TOLLGATE_QUOTA_ADDR", &s.QuotaURL, runQuota},
-		{"consumer", "TOLLGATE_CONSUMER_ADDR", &s.ConsumerURL, runConsumer},
-		{"enforcement", "TOLLGATE_ENFORCEMENT_ADDR", &s.EnforcementURL, runEnforcement},
+		{Quota, "TOLLGATE_QUOTA_ADDR", &s.QuotaURL, runQuota},
+		{Consumer, "TOLLGATE_CONSUMER_ADDR", &s.ConsumerURL, runConsumer},
+		{Enforcement, "TOLLGATE_ENFORCEMENT_ADDR", &s.EnforcementURL, runEnforcement},
 	} {
-		if svc.name == "consumer" && st.ClickHouseURL == "" {
+		if svc.name == Consumer && st.ClickHouseURL == "" {
 			continue
 		}
 		port, err := process.FreePort()
@@ -78,7 +103,7 @@ func Start(ctx context.Context, st Stores, log io.Writer) (*System, error) {
 			ended <- err
 			return err
 		})
-		if err := awaitReady(ctx, *svc.url, ended); err != nil {
+		if err := AwaitReady(ctx, *svc.url, ended); err != nil {
 			return nil, s.stack.Abort(fmt.Errorf("start %s: %w", svc.name, err))
 		}
 	}
@@ -115,8 +140,8 @@ func runEnforcement(ctx context.Context, environ []string, log io.Writer) error 
 	return enforcement.Run(ctx, c)
 }
 
-// awaitReady asks /readyz until it says yes, the service ends, or time is up.
-func awaitReady(ctx context.Context, base string, ended <-chan error) error {
+// AwaitReady asks base/readyz until it says yes, ended tells that the service has ended, or a minute is over.
+func AwaitReady(ctx context.Context, base string, ended <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
