@@ -82,7 +82,7 @@ func (b *book) store(t *testing.T, events []usage.Record) {
 				t.Fatal(err)
 			}
 		}
-		if err := st.Close(); err != nil {
+		if err := st.Close(); err != nil { //nolint:sqlclosecheck // before the commit, with its error
 			t.Fatal(err)
 		}
 		if err := tx.Commit(); err != nil {
