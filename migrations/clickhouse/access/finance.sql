@@ -1,4 +1,4 @@
--- The read-only user of finance and of people's tools, for real servers: an administrator runs it once, after the migrations.
+-- The read-only user of finance and of people's tools, for real servers: an administrator runs it after the migrations, and again after an upgrade.
 -- Parameter: finance_password (clickhouse-client --param_finance_password=…). The embedded server gets the same user by its
 -- configuration (pkg/embedded/clickhouse/users.xml.tmpl), as it can't create users; a test compares the two.
 -- Exactly the views, and nothing below them: views read with the rights of their definer, the consumer's user (00004, 00005). readonly = 2 forbids every write,
@@ -7,6 +7,8 @@
 
 CREATE USER IF NOT EXISTS finance IDENTIFIED WITH sha256_password BY {finance_password:String}
 SETTINGS readonly = 2 READONLY, max_execution_time = 300 MAX 300, output_format_json_quote_decimals = 1;
+
+REVOKE ALL ON *.* FROM finance;
 
 GRANT SELECT ON tollgate.usage_events TO finance;
 GRANT SELECT ON tollgate.usage_minutely TO finance;

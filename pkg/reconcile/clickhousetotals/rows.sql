@@ -1,2 +1,2 @@
--- Counts what lies below usage_events. Output: rows (Int64); an event that gave way is counted until it is merged away.
+-- Counts what lies below the views. Output: rows (Int64), repeats that are not merged away included.
 SELECT toInt64(count()) FROM usage_ledger WHERE grain = 'event'

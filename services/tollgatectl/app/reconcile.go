@@ -39,7 +39,7 @@ func reconcileCommand(s *session) *cobra.Command {
 hour and in all; every view with the events; the consumer's offsets with the log's ends. Messages in the dead letters are accounted for.
 It may run while events are flowing: it compares what the log held when it began, once the consumer has passed that.
 
-Memory is bounded (about 100 MB); temporary files take 67 bytes a message. Needs TOLLGATE_KAFKA_BROKERS and TOLLGATE_CLICKHOUSE_URL.
+Memory is bounded; temporary files take 67 bytes a message. Needs TOLLGATE_KAFKA_BROKERS and TOLLGATE_CLICKHOUSE_URL.
 Exit code 1 if anything differs.`,
 		Example: "  tollgatectl reconcile\n  tollgatectl reconcile --since 24h -o json",
 		GroupID: groupOperate,
