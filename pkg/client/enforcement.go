@@ -74,7 +74,7 @@ func (e *Enforcement) CheckPatiently(ctx context.Context, r CheckRequest) (Decis
 		r.RequestID = uuid.Must(uuid.NewV7())
 	}
 	var d Decision
-	err := e.patiently(ctx, http.MethodPost, "/internal/rate-limit/check", r, &d)
+	err := e.patiently(ctx, "/internal/rate-limit/check", r, &d)
 	return d, err
 }
 
@@ -126,7 +126,7 @@ func (e *Enforcement) Consume(ctx context.Context, r ConsumeRequest) (Draw, erro
 // ends: usage that is not recorded is not billed, and a repeat is billed once.
 func (e *Enforcement) Record(ctx context.Context, r RecordRequest) (Receipt, error) {
 	var rec Receipt
-	err := e.patiently(ctx, http.MethodPost, "/internal/rate-limit/record", r, &rec)
+	err := e.patiently(ctx, "/internal/rate-limit/record", r, &rec)
 	return rec, err
 }
 
@@ -161,16 +161,16 @@ func (e *Enforcement) Adjust(ctx context.Context, r AdjustmentRequest) (Adjusted
 		r.AdjustmentID = uuid.Must(uuid.NewV7())
 	}
 	var a Adjusted
-	err := e.patiently(ctx, http.MethodPost, "/internal/adjustments", r, &a)
+	err := e.patiently(ctx, "/internal/adjustments", r, &a)
 	return a, err
 }
 
 // patiently calls until it gets an answer that a repeat would not change, or until patience or ctx ends.
-func (e *Enforcement) patiently(ctx context.Context, method, path string, in, out any) error {
+func (e *Enforcement) patiently(ctx context.Context, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
-		err := e.call(ctx, method, path, nil, in, out)
+		err := e.call(ctx, http.MethodPost, path, nil, in, out)
 		if err == nil || !mayPass(err) {
 			return err
 		}
