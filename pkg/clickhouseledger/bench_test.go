@@ -118,8 +118,6 @@ func BenchmarkLoad(b *testing.B) {
 			defer conn.Close()
 			exec(b, db, plainTable)
 			l, tr := writer(b, dsn), newTraffic(users)
-			steps, began0 := map[string]time.Duration{}, time.Now()
-			l.fault = func(s string) error { steps[s] += time.Since(began0); began0 = time.Now(); return nil }
 			var kept, simple time.Duration
 			n := 0
 			for b.Loop() {
@@ -134,7 +132,6 @@ func BenchmarkLoad(b *testing.B) {
 				kept += time.Since(began)
 				n += len(events)
 			}
-			b.Log(steps)
 			b.ReportMetric(float64(n)/kept.Seconds(), "ledger-events/s")
 			b.ReportMetric(float64(n)/simple.Seconds(), "plain-events/s")
 			b.ReportMetric(simple.Seconds()/kept.Seconds(), "ratio")

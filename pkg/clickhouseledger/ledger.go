@@ -300,10 +300,12 @@ func (l *Ledger) guesses(ctx context.Context, ids proto.ColUUID) ([]Event, error
 	return out, err
 }
 
-// insert sends the block as the fold after the one that was looked at.
+// insert sends the block as the fold after the one that was looked at. No two of its rows have one key, so that ClickHouse need not add up
+// before it stores (optimize_on_insert).
 func (l *Ledger) insert(ctx context.Context, state look) error {
 	err := l.do(ctx, "insert", ch.Query{Body: l.sql(insertSQL), Input: l.block.rows(), Settings: []ch.Setting{
 		{Key: "insert_deduplicate", Value: "1", Important: true}, {Key: "async_insert", Value: "0", Important: true},
+		{Key: "optimize_on_insert", Value: "0", Important: true},
 		{Key: "insert_deduplication_token", Value: token(state.generation, state.fold+1), Important: true},
 	}})
 	ex, ok := ch.AsException(err)

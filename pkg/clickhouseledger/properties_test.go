@@ -83,7 +83,7 @@ func shown(t testing.TB, db *sql.DB) map[string][]string {
 			}
 			out[view] = append(out[view], s)
 		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil { //nolint:sqlclosecheck // closed in a loop, with its error
 			t.Fatal(err)
 		}
 		slices.Sort(out[view])
