@@ -1,6 +1,7 @@
 package clickhouseledger
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed" // the statements
@@ -36,6 +37,7 @@ var (
 const (
 	rebuildBatch  = 50_000
 	undoTimeout   = 30 * time.Second
+	leftoverAge   = 24 * time.Hour // a table that nobody has written to for so long is of a rebuild that was killed
 	maxCatchUps   = 10 // readings of what has come meanwhile, before the exchange
 	closeToTheEnd = 10_000
 )
@@ -67,6 +69,7 @@ type RebuildConfig struct {
 	Force    bool                    // rebuild even if the log has lost its beginning or gives fewer events than the ledger holds
 
 	fault func(step string) error // for tests: called after each step
+	idle  time.Duration           // for tests: instead of leftoverAge
 }
 
 // RebuildReport is what a rebuild did.
@@ -155,7 +158,8 @@ func (r *rebuild) run(ctx context.Context) error {
 
 // clear drops what killed rebuilds have left.
 func (r *rebuild) clear(ctx context.Context) error {
-	rows, err := r.db.QueryContext(ctx, rebuildLeftoversSQL)
+	idle := int64(cmp.Or(r.idle, leftoverAge) / time.Second)
+	rows, err := r.db.QueryContext(ctx, strings.ReplaceAll(rebuildLeftoversSQL, "@idle", strconv.FormatInt(idle, 10)))
 	if err != nil {
 		return fmt.Errorf("look for leftovers: %w", err)
 	}

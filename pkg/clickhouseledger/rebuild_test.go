@@ -240,3 +240,23 @@ func TestARebuildRefusesALogThatLacksSomethingUnlessForced(t *testing.T) {
 		t.Errorf("%d events, want %d", n, want-2)
 	}
 }
+
+// What a killed rebuild left goes once nobody can be filling it; what was kept on purpose stays.
+func TestLeftoversOfKilledRebuildsAreDroppedOnceIdle(t *testing.T) {
+	dsn, db := migrated(t)
+	for _, name := range []string{"usage_ledger_5", "usage_ledger_kept_6", "usage_ledger_x7"} {
+		exec(t, db, "CREATE TABLE "+name+" AS usage_ledger")
+	}
+	r, err := Rebuild(t.Context(), RebuildConfig{DSN: dsn, Log: newLog(1)})
+	if err != nil || len(r.Unfinished) != 1 || r.Unfinished[0] != "usage_ledger_5" || len(r.Dropped) != 0 {
+		t.Errorf("young: %+v, %v", r, err)
+	}
+	time.Sleep(2100 * time.Millisecond) // ClickHouse's clock for tables counts whole seconds
+	r, err = Rebuild(t.Context(), RebuildConfig{DSN: dsn, Log: newLog(1), idle: time.Second})
+	if err != nil || len(r.Dropped) != 1 || r.Dropped[0] != "usage_ledger_5" || len(r.Unfinished) != 0 {
+		t.Errorf("idle: %+v, %v", r, err)
+	}
+	if n := number(t, db, "SELECT toInt64(count()) FROM system.tables WHERE database = currentDatabase() AND name LIKE 'usage_ledger_%'"); n != 2 {
+		t.Errorf("%d tables, want the two that are no leftovers", n)
+	}
+}

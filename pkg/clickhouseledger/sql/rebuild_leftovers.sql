@@ -1,6 +1,7 @@
--- Tables that rebuilds have left or are filling. Output: generation; idle: neither made nor written to for a day, so that nobody is filling it.
+-- Tables that rebuilds have left or are filling. @idle: seconds. Output: generation; idle: neither made nor written to for so
+-- long, so that nobody is filling it.
 SELECT toUInt64(extract(t.name, '[0-9]+$')) AS generation,
-    greatest(t.metadata_modification_time, p.written) < now() - INTERVAL 1 DAY AS idle
+    greatest(t.metadata_modification_time, p.written) < now() - INTERVAL @idle SECOND AS idle
 FROM system.tables AS t
 LEFT JOIN
 (
