@@ -38,7 +38,7 @@ const (
 	rebuildBatch  = 50_000
 	undoTimeout   = 30 * time.Second
 	leftoverAge   = 24 * time.Hour // a table that nobody has written to for so long is of a rebuild that was killed
-	maxCatchUps   = 10 // readings of what has come meanwhile, before the exchange
+	maxCatchUps   = 10             // readings of what has come meanwhile, before the exchange
 	closeToTheEnd = 10_000
 )
 
