@@ -30,10 +30,6 @@ func (grainColumn) Type() proto.ColumnType {
 	return "Enum8('fold' = 0, 'event' = 1, 'minute' = 2, 'quarter' = 3, 'day' = 4, 'refusals' = 5)"
 }
 
-type words = proto.ColLowCardinality[string]
-
-func newWords() *words { return new(proto.ColStr).LowCardinality() }
-
 // block is a block of rows of usage_ledger, column by column.
 type block struct {
 	grain                                             grainColumn
@@ -194,7 +190,7 @@ func (b *block) noEvents(n int) {
 		*c = append(*c, make(proto.ColBool, n)...)
 	}
 	for _, w := range []*words{b.requestedModel, b.outcome, b.reservation, b.region, b.instance, b.topic} {
-		w.Values = append(w.Values, make([]string, n)...)
+		w.AppendEmpty(n)
 	}
 	b.schema = append(b.schema, make(proto.ColUInt16, n)...)
 	b.reserved = append(b.reserved, make(proto.ColInt64, n)...)
