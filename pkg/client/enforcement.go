@@ -88,7 +88,8 @@ type RecordRequest struct {
 	OutputTokens      int64     `json:"output_tokens"`
 	CachedInputTokens int64     `json:"cached_input_tokens,omitempty"` // part of InputTokens
 	LatencyMS         int64     `json:"latency_ms"`
-	Outcome           string    `json:"outcome"` // completed, cancelled or failed
+	Outcome           string    `json:"outcome"`             // completed, cancelled or failed
+	Estimated         bool      `json:"estimated,omitempty"` // the tokens were counted here: the inference server gave no figure
 }
 
 // Receipt is the answer to a record: the event is durable.
