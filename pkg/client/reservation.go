@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -70,7 +69,7 @@ func (e *Enforcement) Reserve(ctx context.Context, r CheckRequest) (*Reservation
 	res := &Reservation{e: e, request: r, began: time.Now()}
 	budget, cancel := context.WithTimeout(ctx, e.budget)
 	defer cancel()
-	err := e.patiently(budget, http.MethodPost, "/internal/rate-limit/check", r, &res.Decision)
+	err := e.patiently(budget, "/internal/rate-limit/check", r, &res.Decision)
 	switch {
 	case err != nil && e.failOpen && mayPass(err) && ctx.Err() == nil:
 		res.Unchecked = true

@@ -70,12 +70,14 @@ type NewKey struct {
 	Tier      *string
 	Suspended bool
 	Own       tier.Overrides
+	Within    Within
 	Actor     string
 	Reason    string
+	Once      *Once[QuotaResult] // nil: a repeat makes another key
 }
 
 func (n NewKey) change() Change {
-	c := Change{Subject: subject.Subject{Kind: subject.APIKey, ID: n.ID}, Tier: n.Tier, Suspended: &n.Suspended, Own: n.Own, Actor: n.Actor, Reason: n.Reason}
+	c := Change{Subject: subject.Subject{Kind: subject.APIKey, ID: n.ID}, Tier: n.Tier, Suspended: &n.Suspended, Own: n.Own, Within: n.Within, Actor: n.Actor, Reason: n.Reason}
 	if n.OrgID != "" {
 		c.OrgID = &n.OrgID
 	}
@@ -128,7 +130,7 @@ func (s *Store) CreateKey(ctx context.Context, n NewKey) (QuotaResult, error) {
 	c, key := n.change(), &Key{ID: n.ID, UserID: n.UserID, OrgID: n.OrgID, Name: n.Name, Prefix: n.Secret.Prefix}
 	c.If.Absent = true
 	var res QuotaResult
-	err := s.changeKey(ctx, key, func(tx pgx.Tx, at placed) error {
+	err := s.changeKey(ctx, key, n.Within, n.Once, func(tx pgx.Tx, at placed) error {
 		cur, err := current(ctx, tx, c.Subject)
 		if err != nil {
 			return err
@@ -143,12 +145,18 @@ func (s *Store) CreateKey(ctx context.Context, n NewKey) (QuotaResult, error) {
 			if after.Tier = DefaultTier(subject.APIKey); n.Tier != nil {
 				after.Tier = *n.Tier
 			}
+			if err := mayMake(ctx, tx, n); err != nil {
+				return err
+			}
 		}
 		res, err = writeQuota(ctx, tx, quotaWrite{change: c, after: after, key: key, at: at, along: func(_ *State, now time.Time, b *pgx.Batch) {
 			key.CreatedAt = now
 			b.Queue(sqlInsertKey, n.ID, n.UserID, n.OrgID, n.Name, n.Secret.Hash[:], n.Secret.Prefix, now)
 		}})
-		return err
+		if err != nil {
+			return err
+		}
+		return n.Once.end(ctx, tx, res)
 	})
 	if err != nil {
 		return QuotaResult{}, fmt.Errorf("create api key %s: %w", n.ID, err)
@@ -156,12 +164,24 @@ func (s *Store) CreateKey(ctx context.Context, n NewKey) (QuotaResult, error) {
 	return res, nil
 }
 
+// mayMake refuses a key of an org that goes beyond what its own admins may make.
+func mayMake(ctx context.Context, tx pgx.Tx, n NewKey) error {
+	t, err := selectTier(ctx, tx, DefaultTier(subject.APIKey))
+	if err != nil {
+		return err
+	}
+	c := n.change()
+	return n.Within.allows(c, Entry{Quota: tier.Effective(c.Subject, n.OrgID, t, tier.Overrides{}, false, 0, t.UpdatedAt)}, t, true)
+}
+
 // KeyChange is a rotation or a revocation.
 type KeyChange struct {
 	ID     string
 	If     Precondition
+	Within Within
 	Actor  string
 	Reason string
+	Once   *Once[QuotaResult] // of a rotation; nil: a repeat rotates again
 }
 
 // Validate returns one *tier.FieldError per invalid field, joined; nil if all are good.
@@ -207,7 +227,7 @@ func (s *Store) putKey(ctx context.Context, kc KeyChange, edit func(*Key, *State
 		return QuotaResult{}, err
 	}
 	var res QuotaResult
-	err = s.changeKey(ctx, &key, func(tx pgx.Tx, at placed) error {
+	err = s.changeKey(ctx, &key, kc.Within, kc.Once, func(tx pgx.Tx, at placed) error {
 		sub := key.Subject()
 		cur, err := current(ctx, tx, sub)
 		if err != nil {
@@ -227,7 +247,10 @@ func (s *Store) putKey(ctx context.Context, kc KeyChange, edit func(*Key, *State
 		now, after := *old.Key, *before
 		res, err = writeQuota(ctx, tx, quotaWrite{change: Change{Subject: sub, Actor: kc.Actor, Reason: kc.Reason}, before: before, after: after, old: old,
 			key: &now, at: at, along: func(st *State, when time.Time, b *pgx.Batch) { edit(&now, st, when, b) }})
-		return err
+		if err != nil {
+			return err
+		}
+		return kc.Once.end(ctx, tx, res)
 	})
 	return res, err
 }
@@ -273,10 +296,11 @@ func scanListed(r pgx.Row) (ListedKey, error) {
 	return k, nil
 }
 
-// KeyFilter chooses keys to list. After is the last id of the page before.
+// KeyFilter chooses keys to list: of a user, owned by an org, and (Within) owned by an org or by a user who is in it. After is the last id of
+// the page before.
 type KeyFilter struct {
-	UserID, OrgID, After string
-	Limit                int
+	UserID, OrgID, Within, After string
+	Limit                        int
 }
 
 // ListedKey is a key with what its quota says of it.
@@ -291,7 +315,7 @@ type ListedKey struct {
 func (s *Store) Keys(ctx context.Context, f KeyFilter) ([]ListedKey, error) {
 	var ks []ListedKey
 	err := s.read(ctx, func() error {
-		rows, err := s.pool.Query(ctx, sqlListKeys, f.UserID, f.OrgID, f.After, f.Limit)
+		rows, err := s.pool.Query(ctx, sqlListKeys, f.UserID, f.OrgID, f.After, f.Limit, f.Within)
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@
 // are asked several times: a difference counts if it is the same each time; a figure that moves meanwhile is named as unsettled.
 //
 // Memory and disk. The log is read once. Each message becomes a record of 67 bytes in one of up to 256 temporary files, chosen by event id so
-// that a file holds about 500,000; then each file is compared with the rows of that range of ids, which ClickHouse finds by its primary
-// key. So memory is that of one file (about 60 MB), whatever the log holds, up to 128 million messages; beyond, it grows in proportion.
+// that a file holds about 500,000; one that turns out to hold over a million is split. Then each file is compared with the rows of that range of
+// ids, which ClickHouse finds by its primary key. So memory is that of one file, a million messages of 88 bytes at most, whatever the log holds.
 // Disk: 67 bytes a message. Dead letters are held in memory, at some 50 bytes each.
 package reconcile

@@ -374,7 +374,7 @@ func TestASideThatCannotBeAskedIsNotAgreement(t *testing.T) {
 	}
 }
 
-// Any number of events gives the same answer, and each bucket holds what its bounds say.
+// Ids that are spread evenly and ids that lie side by side: every message is in one bucket, between its bounds, and no bucket is too full.
 func TestBucketsHoldEachMessageBetweenTheirBounds(t *testing.T) {
 	s, err := newSpill(t.TempDir(), 5*perBucket)
 	if err != nil {
@@ -384,39 +384,59 @@ func TestBucketsHoldEachMessageBetweenTheirBounds(t *testing.T) {
 	if len(s.buckets) != 8 {
 		t.Fatalf("%d buckets", len(s.buckets))
 	}
-	var ids []uuid.UUID
-	for i := range 2000 {
-		ids = append(ids, event(i).ID)
+	sample := func(i int) entry {
+		e := entry{Event{ID: event(i).ID, Place: Place{4095, 1 << 50}, AtMillis: -5, Input: int64(-i), Output: 1 << 52, Cached: 3, Texts: 1 << 63, Rejected: i%2 == 0, Adjustment: i%3 == 0, Expired: i%5 == 0}, i%7 == 0}
+		switch {
+		case i == 0:
+			e.ID = uuid.Nil
+		case i == 1:
+			e.ID = uuid.Max
+		case i > 1000: // of one second
+			copy(e.ID[8:], []byte{0x9a, 1, 2, 3, 4})
+		}
+		return e
 	}
-	ids = append(ids, uuid.Nil, uuid.Max, uuid.MustParse("00000000-0000-0000-7fff-ffffffffffff"), uuid.MustParse("00000000-0000-0000-c000-000000000000"))
-	for i, id := range ids {
-		e := entry{Event{ID: id, Place: Place{4095, 1 << 50}, AtMillis: -5, Input: -7, Output: 1 << 52, Cached: 3, Texts: 1 << 63, Rejected: i%2 == 0, Adjustment: i%3 == 0, Expired: i%5 == 0}, i%7 == 0}
-		for range 2 {
-			if err := s.add(&e); err != nil {
-				t.Fatal(err)
-			}
+	const n = 3 * perBucket
+	want := map[uuid.UUID]entry{}
+	for i := range n {
+		e := sample(i)
+		want[e.ID] = e
+		if err := s.add(&e); err != nil {
+			t.Fatal(err)
 		}
 	}
-	seen := 0
-	for k := range s.buckets {
-		got, err := s.load(k)
+	seen, next := 0, uuid.Nil
+	for {
+		b, err := s.next()
 		if err != nil {
 			t.Fatal(err)
 		}
-		from, to := s.bounds(k)
+		if b == nil {
+			break
+		}
+		from, to := b.bounds()
+		if from != next || b.n > 2*perBucket {
+			t.Fatalf("a bucket of %d begins at %s, the one before ended at %s", b.n, from, next)
+		}
+		next = to
+		got, err := s.load(b)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, e := range got {
-			i := slices.Index(ids, e.ID)
-			want := entry{Event{ID: e.ID, Place: Place{4095, 1 << 50}, AtMillis: -5, Input: -7, Output: 1 << 52, Cached: 3, Texts: 1 << 63, Rejected: i%2 == 0, Adjustment: i%3 == 0, Expired: i%5 == 0}, i%7 == 0}
-			if e != want || slices.Compare(e.ID[8:], from[8:]) < 0 || (to != uuid.Nil && slices.Compare(e.ID[8:], to[8:]) >= 0) {
-				t.Fatalf("bucket %d, from %s to %s, holds %+v", k, from, to, e)
+			if e != want[e.ID] || slices.Compare(e.ID[8:], from[8:]) < 0 || (to != uuid.Nil && slices.Compare(e.ID[8:], to[8:]) >= 0) {
+				t.Fatalf("from %s to %s: %+v, want %+v", from, to, e, want[e.ID])
 			}
 		}
-		if k < 8 && len(got) < 400 {
-			t.Errorf("bucket %d holds %d messages of 2000 ids, each twice", k, len(got))
-		}
 		seen += len(got)
+		if err := s.done(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if seen != 2*len(ids) {
-		t.Errorf("%d messages, want %d", seen, 2*len(ids))
+	if seen != n || next != uuid.Nil {
+		t.Errorf("%d messages, want %d; the last bucket ends at %s", seen, n, next)
+	}
+	if left, err := os.ReadDir(s.dir); err != nil || len(left) != 0 {
+		t.Errorf("files are left: %d, %v", len(left), err)
 	}
 }

@@ -252,13 +252,20 @@ func (c *comparison) compareEvents(ctx context.Context) error {
 	for _, b := range c.spill.buckets {
 		total += int64(b.n)
 	}
-	for k := range c.spill.buckets {
-		events, err := c.spill.load(k)
+	for {
+		b, err := c.spill.next()
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			return nil
+		}
+		events, err := c.spill.load(b)
 		if err != nil {
 			return err
 		}
 		seen := make([]bool, len(events))
-		which.From, which.To = c.spill.bounds(k)
+		which.From, which.To = b.bounds()
 		err = c.Ledger.Events(ctx, which, func(row Event) error {
 			i := sort.Search(len(events), func(i int) bool { return bytes.Compare(events[i].ID[:], row.ID[:]) >= 0 })
 			if i < len(events) && events[i].ID == row.ID {
@@ -277,10 +284,12 @@ func (c *comparison) compareEvents(ctx context.Context) error {
 				c.missing(&events[i])
 			}
 		}
-		done += int64(c.spill.buckets[k].n)
+		done += int64(b.n)
 		c.Progress(StageLedger, done, total)
+		if err := c.spill.done(); err != nil {
+			return err
+		}
 	}
-	return nil
 }
 
 // endOf gives where the messages of the event at i end.

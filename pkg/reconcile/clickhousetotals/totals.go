@@ -82,7 +82,7 @@ func array(ns []int64) string {
 // StoredRows implements reconcile.Ledger.
 func (l Ledger) StoredRows(ctx context.Context) (n int64, err error) {
 	if err := l.DB.QueryRowContext(ctx, rowsQuery).Scan(&n); err != nil {
-		return 0, fmt.Errorf("count usage_event_rows: %w", err)
+		return 0, fmt.Errorf("count the rows of usage_ledger: %w", err)
 	}
 	return n, nil
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile/clickhousetotals"
-	"github.com/tollgate-dev/tollgate/services/consumer/internal/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/services/consumer/internal/kafkasource"
 	"github.com/tollgate-dev/tollgate/services/consumer/internal/reconciliation"
 )

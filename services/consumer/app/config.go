@@ -8,8 +8,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/pkg/config"
-	"github.com/tollgate-dev/tollgate/services/consumer/internal/clickhouseledger"
 )
 
 // Config is all that the consumer reads from its environment.
@@ -29,6 +29,7 @@ type Config struct {
 	LogTo           io.Writer `env:"-"` // standard error if nil
 	Topic           string    `env:"-"` // usage.Topic if empty
 	DeadLetterTopic string    `env:"-"` // usage.DeadLetterTopic if empty
+	QuotaTopic      string    `env:"-"` // usage.QuotaTopic if empty
 }
 
 // ListenAddr implements config.Service.

@@ -34,10 +34,13 @@ func BenchmarkRestore(b *testing.B) {
 		SELECT 'user:u' || n, '', 'plus', 1000000, false, 1, now(), now() FROM generate_series(0, $1 - 1, 2) AS n`, *restoreUsers); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := l.db.ExecContext(b.Context(), `INSERT INTO usage_event_rows (event_id, schema_version, user_id, tier, request_id, requested_model, model, input_tokens, output_tokens,
-			timestamp, outcome, reservation, kafka_topic, kafka_partition, kafka_offset)
-		SELECT generateUUIDv4(), 1, concat('u', toString(number % ?)), 'plus', generateUUIDv4(), 'grok-2', 'grok-2', 20000, 30000,
-			now64(3) - toIntervalSecond(number * 7919 % 86400), 'completed', 'held', 'usage.records.v1', 0, number FROM numbers(?)`, *restoreUsers, *restoreUsers*10); err != nil {
+	// Events and the sums of their quarters, minutes and days, as a writer would put them there.
+	if _, err := l.db.ExecContext(b.Context(), `INSERT INTO usage_ledger (grain, event_id, period, user_id, tier, model, events, requests, input_tokens, output_tokens, schema_version, request_id,
+			requested_model, timestamp, outcome, reservation, kafka_topic, kafka_offset, generation)
+		SELECT grain, if(grain = 'event', generateUUIDv4(), toUUID('00000000-0000-0000-0000-000000000000')),
+			multiIf(grain = 'minute', toStartOfMinute(at), grain = 'quarter', toStartOfFifteenMinutes(at), grain = 'day', toDateTime(toStartOfDay(at), 'UTC'), toDateTime(0, 'UTC')),
+			concat('u', toString(number % ?)), 'plus', 'grok-2', 1, 1, 20000, 30000, 1, generateUUIDv4(), 'grok-2', at, 'completed', 'held', 'usage.records.v1', number, 1
+		FROM (SELECT number, now64(3, 'UTC') - toIntervalSecond(number * 7919 % 86400) AS at FROM numbers(?)) ARRAY JOIN ['event', 'minute', 'quarter', 'day'] AS grain`, *restoreUsers, *restoreUsers*10); err != nil {
 		b.Fatal(err)
 	}
 	cfg := RestoreConfig{RedisURL: redisURL, PostgresURL: pg, ClickHouseURL: l.dsn}

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tollgate-dev/tollgate/migrations"
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/stores"
@@ -27,7 +28,7 @@ type ledger struct {
 	db  *sql.DB
 
 	mu     sync.Mutex
-	offset uint64
+	offset int64
 }
 
 func newLedger(t testing.TB) *ledger {
@@ -45,36 +46,22 @@ func newLedger(t testing.TB) *ledger {
 	return l
 }
 
-const insertRow = `INSERT INTO usage_event_rows (event_id, schema_version, user_id, api_key_id, org_id, tier, request_id, requested_model, model, input_tokens,
-	output_tokens, cached_input_tokens, reserved_tokens, latency_ms, timestamp, was_rate_limited, reason, scope, outcome, reservation, estimated, region,
-	instance, kafka_topic, kafka_partition, kafka_offset)`
-
 // add stores records as the consumer does.
 func (l *ledger) add(rs ...usage.Record) {
 	l.t.Helper()
-	if len(rs) == 0 {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	tx, err := l.db.Begin()
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	insert, err := tx.Prepare(insertRow)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	defer insert.Close()
-	for _, r := range rs {
+	events := make([]clickhouseledger.Event, len(rs))
+	for i, r := range rs {
 		l.offset++
-		if _, err := insert.Exec(r.EventID, uint16(1), r.UserID, r.APIKeyID, r.OrgID, r.Tier, r.RequestID, r.RequestedModel, r.Model, r.InputTokens, r.OutputTokens, r.CachedInputTokens,
-			r.ReservedTokens, r.LatencyMS, time.Time(r.Timestamp), r.WasRateLimited, r.Reason, r.Scope, string(r.Outcome), string(r.Reservation), r.Estimated, r.Region, r.Instance,
-			usage.Topic, uint16(0), l.offset); err != nil {
-			l.t.Fatal(err)
-		}
+		events[i] = clickhouseledger.Event{Record: r, Topic: usage.Topic, Offset: l.offset}
 	}
-	if err := tx.Commit(); err != nil {
+	w, err := clickhouseledger.Open(l.dsn)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := w.Store(context.Background(), events); err != nil {
 		l.t.Fatal(err)
 	}
 }

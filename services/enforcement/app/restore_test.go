@@ -381,9 +381,11 @@ func TestComparisonNamesWhoseBucketHasLessThanTheLedger(t *testing.T) {
 func TestRestoreTellsItsProgressAndWhatIsWrong(t *testing.T) {
 	l := newLedger(t)
 	b := start(t, broker(t).Brokers())
+	var used []usage.Record
 	for i := range 450 {
-		l.add(usedAgo(fmt.Sprintf("u%d", i), 0, 10))
+		used = append(used, usedAgo(fmt.Sprintf("u%d", i), 0, 10))
 	}
+	l.add(used...)
 	var done, total int64
 	cfg := b.restoreConfig(l)
 	cfg.Progress = func(d, n int64) {

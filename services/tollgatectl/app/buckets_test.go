@@ -30,7 +30,7 @@ func TestLostBucketsAreNamedThenRebuiltThenAgree(t *testing.T) {
 		ReservedTokens: 90_000, Timestamp: usage.At(time.Now()), Outcome: usage.Completed, Reservation: usage.Held}
 	b.store(t, []usage.Record{used})
 	t.Cleanup(func() {
-		if _, err := b.db.Exec("DELETE FROM usage_event_rows WHERE user_id = 'spent'"); err != nil {
+		if _, err := b.db.Exec("DELETE FROM usage_ledger WHERE user_id = 'spent'"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -107,6 +107,14 @@ func TestExportToCSVHoldsEveryValue(t *testing.T) {
 	if rows := csvRows(t, exported(t, b, "--view", "usage_daily", "--from", "2026-03", "--to", "2026-03", "--org", "")); len(rows) != 2 {
 		t.Errorf("usage without an org: %v", rows)
 	}
+	rows = csvRows(t, exported(t, b, "--view", "cost_daily", "--from", "2026-03-30", "--to", "2026-03-30", "--org", "zoned"))
+	if len(rows) != 1 || rows[0]["day"] != "2026-03-30" || rows[0]["input_tokens"] != "32" || rows[0]["cost"] != "1.28" { // 32 * 40,000 / 10^6
+		t.Errorf("a day of an org's own zone: %v", rows)
+	}
+	rows = csvRows(t, exported(t, b, "--view", "invoice_lines", "--from", "2026-03", "--to", "2026-03", "--org", "globex"))
+	if len(rows) != 1 || rows[0]["amount"] != "0.88" || rows[0]["month"] != "2026-03-01" {
+		t.Errorf("an invoice: %v", rows)
+	}
 	if rows := csvRows(t, exported(t, b, "--view", "rejections_hourly", "--from", "2026-03", "--to", "2026-03")); len(rows) != 3 {
 		t.Errorf("refusals: %v", rows)
 	}
@@ -189,7 +197,7 @@ func TestExportsFlagsAreCheckedByName(t *testing.T) {
 		want string
 	}{
 		"no view":      {2, []string{"--out", out}, "--view must be one of"},
-		"a table":      {2, []string{"--out", out, "--view", "usage_event_rows"}, "--view must be one of"},
+		"a table":      {2, []string{"--out", out, "--view", "usage_ledger"}, "--view must be one of"},
 		"no file":      {2, []string{"--view", "usage_daily"}, "--out is required"},
 		"bad format":   {2, []string{"--view", "usage_daily", "--out", out, "--format", "xls"}, "--format must be one of csv, parquet"},
 		"bad formulas": {2, []string{"--view", "usage_daily", "--out", out, "--formulas", "run"}, "--formulas must be one of"},

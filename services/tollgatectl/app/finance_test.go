@@ -54,8 +54,8 @@ func TestFinanceReadsEveryViewAndNothingElse(t *testing.T) {
 		t.Errorf("all tables at once: %v, %s", err, merged.String())
 	}
 	for _, sql := range []string{
-		"INSERT INTO usage_event_rows (event_id) VALUES (generateUUIDv4())", "DROP VIEW usage_daily", "TRUNCATE TABLE usage_event_rows", "CREATE TABLE x (a Int8) ENGINE = Memory",
-		"CREATE TEMPORARY TABLE x (a Int8)", "ALTER TABLE usage_event_rows DELETE WHERE 1", "ALTER TABLE usage_daily MODIFY SQL SECURITY INVOKER", "SET readonly = 0", "SELECT 1 SETTINGS readonly = 0",
+		"INSERT INTO usage_ledger (event_id) VALUES (generateUUIDv4())", "DROP VIEW usage_daily", "TRUNCATE TABLE usage_ledger", "CREATE TABLE x (a Int8) ENGINE = Memory",
+		"CREATE TEMPORARY TABLE x (a Int8)", "ALTER TABLE usage_ledger DELETE WHERE 1", "ALTER TABLE usage_daily MODIFY SQL SECURITY INVOKER", "SET readonly = 0", "SELECT 1 SETTINGS readonly = 0",
 		"SELECT 1 SETTINGS max_execution_time = 1000", "SELECT * FROM file('/etc/passwd', LineAsString)", "SELECT * FROM url('http://127.0.0.1:1/', CSV, 'a String')",
 		"GRANT SELECT ON *.* TO finance", "KILL QUERY WHERE 1", "SYSTEM FLUSH LOGS",
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tollgate-dev/tollgate/migrations"
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/stores"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
 )
@@ -47,6 +48,9 @@ func ledgerBook(t *testing.T) *book {
 		}
 		b.env = []string{"TOLLGATE_CLICKHOUSE_HTTP_URL=" + ch.HTTPURL, "TOLLGATE_FINANCE_USER=finance", "TOLLGATE_FINANCE_PASSWORD=" + ch.FinancePassword}
 		b.store(t, sampleEvents())
+		b.exec(t, `INSERT INTO price_rows (model, valid_from, currency, input_per_million, cached_input_per_million, output_per_million, version, changed_at, actor) VALUES
+			('grok-2', '2026-01-01 00:00:00', 'EUR', 20000, 5000, 100000, 1, '2026-01-01 00:00:00', 'a'), ('grok-2', '2026-03-02 08:30:00', 'EUR', 40000, 10000, 200000, 2, '2026-01-01 00:00:00', 'a')`)
+		b.exec(t, "INSERT INTO org_zone_rows (org_id, time_zone, version, changed_at) VALUES ('zoned', 'Europe/Berlin', 1, '2026-01-01 00:00:00')")
 		theBook = b
 	})
 	if theBook == nil {
@@ -55,37 +59,23 @@ func ledgerBook(t *testing.T) *book {
 	return theBook
 }
 
-const insertEvent = `INSERT INTO usage_event_rows (event_id, schema_version, user_id, api_key_id, org_id, tier, request_id, requested_model, model, input_tokens,
-	output_tokens, cached_input_tokens, reserved_tokens, latency_ms, timestamp, was_rate_limited, reason, scope, outcome, reservation, estimated, region, instance,
-	kafka_topic, kafka_partition, kafka_offset)`
-
 // store puts events into the ledger, each twice, as a log that repeats itself would.
 func (b *book) store(t *testing.T, events []usage.Record) {
 	t.Helper()
+	ledger, err := clickhouseledger.Open(b.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ledger.Close()
+	batch := make([]clickhouseledger.Event, len(events))
+	for i, r := range events {
+		if err := r.Validate(); err != nil {
+			t.Fatalf("event %d: %v", i, err)
+		}
+		batch[i] = clickhouseledger.Event{Record: r, Topic: usage.Topic, Offset: int64(i)}
+	}
 	for range 2 {
-		tx, err := b.db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		st, err := tx.PrepareContext(t.Context(), insertEvent)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, r := range events {
-			if err := r.Validate(); err != nil {
-				t.Fatalf("event %d: %v", i, err)
-			}
-			_, err := st.ExecContext(t.Context(), r.EventID, uint16(r.SchemaVersion), r.UserID, r.APIKeyID, r.OrgID, r.Tier, r.RequestID, r.RequestedModel, r.Model, r.InputTokens,
-				r.OutputTokens, r.CachedInputTokens, r.ReservedTokens, r.LatencyMS, time.Time(r.Timestamp), r.WasRateLimited, r.Reason, r.Scope, string(r.Outcome), string(r.Reservation),
-				r.Estimated, r.Region, r.Instance, usage.Topic, uint16(0), uint64(i))
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := st.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := tx.Commit(); err != nil {
+		if _, err := ledger.Store(t.Context(), batch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,12 +109,13 @@ func refused(reason, scope, tier string) func(*usage.Record) {
 
 // sampleEvents are of March 2026, when Berlin's clocks go forward on the 29th at 01:00 UTC, and of October, when they go back on the 25th.
 func sampleEvents() []usage.Record {
+	expired := on("03-02 09:00", "acme", "ann", "grok-2", 60, 6, ended(usage.Expired), func(r *usage.Record) { r.Estimated = true })
 	return []usage.Record{
 		on("03-01 00:00", "acme", "ann", "grok-2", 100, 20, cached(40)),
 		on("03-01 12:00", "acme", "bob", "grok-4", 1000, 500),
 		on("03-02 08:00", "acme", "ann", "grok-2", 50, 5, ended(usage.Failed)),
-		on("03-02 09:00", "acme", "ann", "grok-2", 60, 6, ended(usage.Expired), func(r *usage.Record) { r.Estimated = true }),
-		on("03-03 09:00", "acme", "ann", "grok-2", -10, -2, ended(usage.Adjustment), func(r *usage.Record) { r.ReservedTokens = 0 }),
+		expired,
+		on("03-03 09:00", "acme", "ann", "grok-2", -10, -2, ended(usage.Adjustment), func(r *usage.Record) { r.ReservedTokens = 0; r.CorrectsEventID = expired.EventID }),
 		on("03-31 23:59", "globex", "+eve@x", "grok-2", 7, 3, ended(usage.Cancelled)),
 		on("03-05 10:00", "", "zoe", "grok-2", 0, 0, refused("tpm", "user", "free")),
 		on("03-05 10:10", "", "zoe", "grok-2", 0, 0, refused("tpm", "user", "free")),

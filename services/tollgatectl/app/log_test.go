@@ -140,7 +140,7 @@ func TestUsageAndTopSumUpByOneThing(t *testing.T) {
 	}
 	recent := on("01-01 00:00", "now", "ann", "grok-2", 5, 5, func(r *usage.Record) { r.Timestamp = usage.At(time.Now()) })
 	b.store(t, []usage.Record{recent})
-	defer b.exec(t, "ALTER TABLE usage_event_rows DELETE WHERE org_id = 'now' SETTINGS mutations_sync = 1")
+	defer b.exec(t, "ALTER TABLE usage_ledger DELETE WHERE org_id = 'now' SETTINGS mutations_sync = 1")
 	for _, last := range []string{"1h", "24h"} {
 		if got := rows("top", "orgs", "--last", last); got != `"now",1,0,5,0,5,10` {
 			t.Errorf("top of the last %s: %s", last, got)

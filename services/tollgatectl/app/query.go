@@ -65,7 +65,7 @@ func oneQuery(s *session, q migrations.Query) *cobra.Command {
 		Use:     dashed(q.Name),
 		Aliases: []string{q.Name},
 		Short:   q.Question,
-		Long:    q.Question + "\n\n" + q.Output + "\n\nThe query, as it runs:\n\n" + q.SQL,
+		Long:    q.Question + "\n\nGives " + q.Output + "\n\nThe query, as it runs:\n\n" + q.SQL,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			params := map[string]string{}

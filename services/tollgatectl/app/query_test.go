@@ -37,7 +37,14 @@ func TestFinanceQueriesAnswerRight(t *testing.T) {
 "grok-2",200,40,0.2`},
 		"outcomes": {append([]string{"--org", "acme"}, march...), `"grok-2",3,1,1,0,0.3333,0.3333,1
 "grok-4",1,0,0,0,0,0,0`},
-		"corrections": {march, `"2026-03-03 09:00:00.000","acme","ann","","grok-2",-10,0,-2,*`},
+		"corrections": {march, `"2026-03-03 09:00:00.000","acme","ann","","grok-2",-10,0,-2,"` + sampleEvents()[3].EventID.String() + `",*`},
+		// In cents: acme's grok-2 60*2 + 40*0.5 + 20*10 and 50*2 + 5*10 make 490, then (60-10)*4 + (6-2)*20 make 280; globex 7*4 + 3*20, 88; zoned 63*4, 252.
+		// grok-4 has no price.
+		"cost-by-model": {march, `"grok-2","EUR",0,270,40,32,"11.1"
+"grok-4","",1,1000,0,500,null`},
+		"invoice": {[]string{"--org", "acme", "--month", "2026-03"}, `"grok-4","",1,1000,0,500,null,null,null,null,null
+"grok-2","EUR",0,150,40,25,"20000","5000","100000","4.9","7.7"
+"grok-2","EUR",0,50,0,4,"40000","10000","200000","2.8","7.7"`},
 		"request": {[]string{"--request-id", sampleEvents()[3].RequestID.String()},
 			`"2026-03-02 09:00:00.000","expired","","","acme","ann","","plus","grok-2","grok-2",60,0,6,66,7,"held",true,*`},
 	} {

@@ -39,7 +39,7 @@ func reconcileCommand(s *session) *cobra.Command {
 hour and in all; every view with the events; the consumer's offsets with the log's ends. Messages in the dead letters are accounted for.
 It may run while events are flowing: it compares what the log held when it began, once the consumer has passed that.
 
-Memory is bounded (about 100 MB); temporary files take 67 bytes a message. Needs TOLLGATE_KAFKA_BROKERS and TOLLGATE_CLICKHOUSE_URL.
+Memory is bounded; temporary files take 67 bytes a message. Needs TOLLGATE_KAFKA_BROKERS and TOLLGATE_CLICKHOUSE_URL.
 Exit code 1 if anything differs.`,
 		Example: "  tollgatectl reconcile\n  tollgatectl reconcile --since 24h -o json",
 		GroupID: groupOperate,
@@ -148,7 +148,7 @@ func printReport(w io.Writer, r *reconcile.Report, allHours bool) error {
 	p.line("")
 	p.grid([]string{"", "", "EVENTS", "REQUESTS", "REFUSED", "INPUT TOKENS", "OUTPUT TOKENS", "CACHED"}, rows)
 	p.line("")
-	p.line("%s messages were read; usage_event_rows holds %s rows of all time, repeats that are not merged away included.", n(r.Messages), n(r.StoredRows))
+	p.line("%s messages were read; usage_ledger holds %s rows of events of all time.", n(r.Messages), n(r.StoredRows))
 	for _, reason := range slices.Sorted(maps.Keys(r.DeadLetters)) {
 		p.line("%s messages are in the dead letters: %s.", n(r.DeadLetters[reason]), reason)
 	}

@@ -112,13 +112,15 @@ func (f *faults) sum(a, b int64, field, other string) {
 }
 
 // requestID takes the plain 36-character form of a UUID only: what stands for a request in Redis and in bills has one spelling.
-func (f *faults) requestID(v *string) uuid.UUID {
+func (f *faults) requestID(v *string) uuid.UUID { return f.uuid("request_id", v) }
+
+func (f *faults) uuid(field string, v *string) uuid.UUID {
 	id, err := uuid.Parse(*v)
 	switch {
 	case err != nil || len(*v) != 36:
-		f.add("request_id", "must be a UUID, such as 01890a5d-ac96-774b-bcce-b302099a8057")
+		f.add(field, "must be a UUID, such as 01890a5d-ac96-774b-bcce-b302099a8057")
 	case id == uuid.Nil:
-		f.add("request_id", "must not be the nil UUID")
+		f.add(field, "must not be the nil UUID")
 	}
 	return id
 }

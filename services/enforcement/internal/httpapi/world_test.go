@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 	health := observe.NewHealth()
 	health.SetReady(true)
 	w.Handler = New(Options{Engine: decide.New(w, w.limiter, w, decide.Options{Region: "eu", Instance: "i1", Now: w.clock}), Health: health, Registry: w.reg,
-		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, token)}, Models: []string{"grok-2", "grok-4"}})
+		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, token), auth.NewGrant("admin", auth.Admin, adminToken)}, Models: []string{"grok-2", "grok-4"}})
 	return w
 }
 

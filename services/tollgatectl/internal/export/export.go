@@ -36,7 +36,7 @@ const (
 )
 
 // Views that can be exported.
-var Views = []string{"usage_events", "usage_minutely", "usage_hourly", "usage_daily", "rejections_hourly", "cost_daily", "invoice_lines"}
+var Views = []string{"usage_events", "usage_minutely", "usage_quarterly", "usage_hourly", "usage_daily", "rejections_hourly", "cost_daily", "invoice_lines"}
 
 // Config says what to export.
 type Config struct {
