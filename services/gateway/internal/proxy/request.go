@@ -1,0 +1,196 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/tollgate-dev/tollgate/pkg/auth"
+	"github.com/tollgate-dev/tollgate/pkg/client"
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/body"
+)
+
+var errPanicked = errors.New("a handler panicked")
+
+// identified lets only bearers of a good credential through. Their faulty requests get their limits told, too.
+func (s *Server) identified(h handlerFunc) handlerFunc {
+	return func(x *exchange) error {
+		x.token = auth.Bearer(x.r)
+		var err error
+		if x.who, err = s.o.Identities.Find(x.r.Context(), x.token); err != nil {
+			return err
+		}
+		if err = h(x); err == nil {
+			return nil
+		}
+		if e := asAPIError(err); e.outcome == outcomeInvalid {
+			d, err := s.look(x)
+			if err != nil {
+				return err
+			}
+			e.limits = &d
+			return e
+		}
+		return err
+	}
+}
+
+// look reads the caller's limits and consumes nothing. A credential that is no longer good is refused.
+func (s *Server) look(x *exchange) (client.Decision, error) {
+	ask := s.checkRequest(x, s.o.Models[0])
+	ask.EstimatedTokens, ask.DryRun = new(int64(0)), true
+	ctx, cancel := context.WithTimeout(x.r.Context(), time.Second)
+	defer cancel()
+	d, err := s.o.Enforcement.Check(ctx, ask)
+	if err != nil {
+		return d, err
+	}
+	return d, s.o.Identities.Confirm(x.r.Context(), x.token, x.who, d.QuotaVersion)
+}
+
+func (s *Server) checkRequest(x *exchange, model string) client.CheckRequest {
+	c := client.CheckRequest{RequestID: x.id, Model: model}
+	if x.who.Subject.Kind == subject.APIKey {
+		c.APIKeyID = x.who.Subject.ID
+	} else {
+		c.UserID = x.who.Subject.ID
+	}
+	return c
+}
+
+// readBody reads a body once, into memory of its own size.
+func (s *Server) readBody(x *exchange) ([]byte, error) {
+	if x.r.Header.Get("Content-Encoding") != "" && x.r.Header.Get("Content-Encoding") != "identity" {
+		e := invalid("", "The body must not be compressed: its tokens are counted.")
+		e.status, e.code = http.StatusUnsupportedMediaType, "unsupported_media_type"
+		return nil, e
+	}
+	in := http.MaxBytesReader(x.w.ResponseWriter, x.r.Body, s.o.MaxBody)
+	if n := x.r.ContentLength; n >= 0 {
+		if n > s.o.MaxBody {
+			return nil, &http.MaxBytesError{Limit: s.o.MaxBody}
+		}
+		text := make([]byte, n)
+		_, err := io.ReadFull(in, text)
+		return text, bodyError(err)
+	}
+	text, err := io.ReadAll(in)
+	return text, bodyError(err)
+}
+
+func bodyError(err error) error {
+	var tooLarge *http.MaxBytesError
+	if err == nil || errors.As(err, &tooLarge) {
+		return err
+	}
+	e := invalid("", "The body could not be read to its end.")
+	e.cause = err
+	return e
+}
+
+// generate serves the paths that use tokens.
+func (s *Server) generate(kind string) handlerFunc {
+	return func(x *exchange) error {
+		text, err := s.readBody(x)
+		if err != nil {
+			return err
+		}
+		req, err := body.Parse(text)
+		if err != nil {
+			var f *body.FieldError
+			if !errors.As(err, &f) {
+				return invalid("", "The body is no JSON object: "+err.Error())
+			}
+			return err
+		}
+		x.model = req.Model
+		f := &flight{s: s, x: x, kind: kind, req: req, ctx: x.r.Context()}
+		f.input = min(s.o.Counter.Input(kind, req.Model, text), limit.MaxAmount/2)
+		f.output, f.bounded = s.reserveFor(kind, req)
+		if err := f.reserve(); err != nil {
+			return err
+		}
+		defer f.settle(outcomeFailed) // of a panic; any other end has settled it by now
+		s.m.inFlight.Inc()
+		defer s.m.inFlight.Dec()
+		if served := f.res.Decision.Model; served != "" && served != req.Model {
+			req.SetModel(served)
+			x.w.Header().Set("X-Tollgate-Requested-Model", req.Model)
+			x.w.Header().Set("X-Tollgate-Served-Model", served)
+		}
+		req.AskForUsage()
+		return f.fly()
+	}
+}
+
+// reserveFor is how many output tokens are reserved, and whether the request itself bounds them.
+func (s *Server) reserveFor(kind string, req *body.Request) (tokens int64, bounded bool) {
+	if kind == Embeddings {
+		return 0, true
+	}
+	tokens = s.o.Predicted
+	if req.MaxTokens != nil {
+		tokens, bounded = *req.MaxTokens, true
+	}
+	if most, ok := s.o.MaxOutput[req.Model]; ok {
+		tokens = min(tokens, most)
+	}
+	if tokens > 0 && req.Choices > limit.MaxAmount/2/tokens {
+		return limit.MaxAmount / 2, bounded
+	}
+	return tokens * req.Choices, bounded
+}
+
+// reserve asks for the decision. The client leaving does not stop it: what a check has taken has to be given back, and only its answer tells
+// whether there is anything.
+func (f *flight) reserve() error {
+	x, s := f.x, f.s
+	ctx := context.WithoutCancel(f.ctx)
+	ask := s.checkRequest(x, f.req.Model)
+	ask.InputTokens, ask.MaxOutputTokens = &f.input, &f.output
+	res, err := s.o.Enforcement.Reserve(ctx, ask)
+	var refused *client.Refused
+	switch {
+	case errors.As(err, &refused):
+		if gone := s.o.Identities.Confirm(ctx, x.token, x.who, refused.Decision.QuotaVersion); gone != nil {
+			return gone
+		}
+		return err
+	case err != nil:
+		return err
+	}
+	f.res = res
+	if gone := s.o.Identities.Confirm(ctx, x.token, x.who, res.Decision.QuotaVersion); gone != nil {
+		f.settle(outcomeCancelled)
+		return gone
+	}
+	s.o.Headers(x.w.Header(), res.Decision)
+	return nil
+}
+
+// models lists what the server has. It costs nothing, but is for those who may ask for something.
+func (s *Server) models(x *exchange) error {
+	d, err := s.look(x)
+	if err != nil {
+		return err
+	}
+	if d.Reason == "suspended" {
+		return refusal(d)
+	}
+	s.o.Headers(x.w.Header(), d)
+	resp, err := s.send(x.r.Context(), x, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, s.o.MaxAnswer))
+	if err != nil {
+		return upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke its answer off.", err)
+	}
+	return s.whole(x, resp, bytes.NewReader(text), len(text))
+}
