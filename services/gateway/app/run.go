@@ -176,7 +176,7 @@ func serve(ctx context.Context, stack *lifecycle.Stack, cfg Config, log *slog.Lo
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	// Bodies of 20 MiB and answers of minutes take their time: package proxy bounds each of its waits instead.
-	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
 		Protocols: protocols, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	stack.Go("http server", func(ctx context.Context) error {
 		failed := make(chan error, 1)

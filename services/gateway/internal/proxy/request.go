@@ -63,6 +63,9 @@ func (s *Server) checkRequest(x *exchange, model string) client.CheckRequest {
 	return c
 }
 
+// bodyWithin is how long a client may take to send its body.
+const bodyWithin = 2 * time.Minute
+
 // readBody reads a body once, into memory of its own size.
 func (s *Server) readBody(x *exchange) ([]byte, error) {
 	if x.r.Header.Get("Content-Encoding") != "" && x.r.Header.Get("Content-Encoding") != "identity" {
@@ -70,6 +73,9 @@ func (s *Server) readBody(x *exchange) ([]byte, error) {
 		e.status, e.code = http.StatusUnsupportedMediaType, "unsupported_media_type"
 		return nil, e
 	}
+	rc := http.NewResponseController(x.w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyWithin))
+	defer func() { _ = rc.SetReadDeadline(time.Time{}) }() // from here on a read only waits for the client to leave
 	in := http.MaxBytesReader(x.w.ResponseWriter, x.r.Body, s.o.MaxBody)
 	if n := x.r.ContentLength; n >= 0 {
 		if n > s.o.MaxBody {
