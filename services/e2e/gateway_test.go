@@ -40,7 +40,7 @@ func TestGatewaySettlesByTheServersOwnFigures(t *testing.T) {
 		"gzip, stream":    {chatPath, hello + `,"stream":true,"max_tokens":5,"x_sim":{"prompt":30,"encoding":"gzip"}}`, 30, 5, 0, false},
 		"byte by byte":    {chatPath, hello + `,"stream":true,"max_tokens":5,"x_sim":{"prompt":30,"bytewise":true,"crlf":true}}`, 30, 5, 0, false},
 		"malformed":       {chatPath, hello + `,"stream":true,"max_tokens":5,"x_sim":{"prompt":30,"malformed":true}}`, 30, 5, 0, false},
-		"no usage":        {chatPath, hello + `,"max_tokens":5,"x_sim":{"usage":"none"}}`, -1, -5, 0, true},
+		"no usage":        {chatPath, hello + `,"max_tokens":9,"x_sim":{"usage":"none"}}`, -1, -5, 0, true},
 		"no usage, strm.": {chatPath, hello + `,"stream":true,"max_tokens":5,"x_sim":{"usage":"none"}}`, -1, -5, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tollgate-dev/tollgate/pkg/auth"
@@ -40,17 +42,50 @@ func (s *Server) identified(h handlerFunc) handlerFunc {
 	}
 }
 
-// look reads the caller's limits and consumes nothing. A credential that is no longer good is refused.
+// look reads the caller's limits and consumes nothing. A credential that is no longer good is refused, and so is one that is suspended.
 func (s *Server) look(x *exchange) (client.Decision, error) {
-	ask := s.checkRequest(x, s.o.Models[0])
-	ask.EstimatedTokens, ask.DryRun = new(int64(0)), true
 	ctx, cancel := context.WithTimeout(x.r.Context(), time.Second)
 	defer cancel()
-	d, err := s.o.Enforcement.Check(ctx, ask)
-	if err != nil {
-		return d, err
+	read := s.o.Enforcement.UserStatus
+	if x.who.Subject.Kind == subject.APIKey {
+		read = s.o.Enforcement.KeyStatus
 	}
-	return d, s.o.Identities.Confirm(x.r.Context(), x.token, x.who, d.QuotaVersion)
+	st, err := read(ctx, x.who.Subject.ID)
+	if err != nil {
+		return client.Decision{}, err
+	}
+	if err := s.o.Identities.Confirm(ctx, x.token, x.who, st.QuotaVersion); err != nil {
+		return client.Decision{}, err
+	}
+	d := client.Decision{Room: st.Room, QuotaVersion: st.QuotaVersion, Headers: headersOf(st.Room)}
+	if st.Suspended {
+		d.Reason = "suspended"
+		return d, refusal(d)
+	}
+	return d, nil
+}
+
+// headersOf are those of DESIGN §8, as a decision bears them. An unlimited dimension has none.
+func headersOf(r client.Room) map[string]string {
+	h := map[string]string{}
+	for dimension, most := range r.Limit {
+		if most == nil {
+			continue
+		}
+		words := strings.Split(dimension, "_")
+		for i, w := range words {
+			words[i] = strings.ToUpper(w[:1]) + w[1:]
+		}
+		name := strings.Join(words, "-")
+		h["X-RateLimit-Limit-"+name] = strconv.FormatInt(*most, 10)
+		if left := r.Remaining[dimension]; left != nil {
+			h["X-RateLimit-Remaining-"+name] = strconv.FormatInt(*left, 10)
+		}
+		if at := r.ResetAt[dimension]; at != nil {
+			h["X-RateLimit-Reset-"+name] = at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+		}
+	}
+	return h
 }
 
 func (s *Server) checkRequest(x *exchange, model string) client.CheckRequest {
@@ -184,9 +219,6 @@ func (s *Server) models(x *exchange) error {
 	d, err := s.look(x)
 	if err != nil {
 		return err
-	}
-	if d.Reason == "suspended" {
-		return refusal(d)
 	}
 	s.o.Headers(x.w.Header(), d)
 	resp, err := s.send(x.r.Context(), x, nil)

@@ -28,7 +28,8 @@ var _ Identities = identity.Finder{}
 // Enforcement decides.
 type Enforcement interface {
 	Reserve(ctx context.Context, r client.CheckRequest) (*client.Reservation, error)
-	Check(ctx context.Context, r client.CheckRequest) (client.Decision, error)
+	UserStatus(ctx context.Context, userID string) (client.Status, error)
+	KeyStatus(ctx context.Context, keyID string) (client.Status, error)
 }
 
 var _ Enforcement = (*client.Enforcement)(nil)
@@ -66,7 +67,7 @@ type Options struct {
 	Transport      http.RoundTripper
 	ForwardHeaders []string // of requests, beside those that are handed on anyway
 
-	Models      []string         // that may be metric labels; the first one is asked about where a request names none
+	Models      []string         // that may be metric labels
 	MaxOutput   map[string]int64 // tokens, by model; no bound for others
 	Predicted   int64            // output tokens of a request that sets no limit; 1,024 if 0
 	MaxBody     int64            // bytes; 20 MiB if 0

@@ -60,7 +60,7 @@ type called struct {
 func (c choice) produced(add func(string)) {
 	add(c.Text)
 	for _, m := range []message{c.Delta, c.Message} {
-		strings(m.Content, add)
+		texts(m.Content, add)
 		add(m.Reasoning)
 		add(m.Thinking)
 		add(m.Refusal)
@@ -73,16 +73,16 @@ func (c choice) produced(add func(string)) {
 	}
 }
 
-// strings finds the texts in content: itself, or those of its parts.
-func strings(v any, add func(string)) {
+// texts finds the texts in content: itself, or those of its parts.
+func texts(v any, add func(string)) {
 	switch v := v.(type) {
 	case string:
 		add(v)
 	case []any:
 		for _, e := range v {
 			if part, ok := e.(map[string]any); ok {
-				strings(part["text"], add)
-				strings(part["thinking"], add)
+				texts(part["text"], add)
+				texts(part["thinking"], add)
 			}
 		}
 	}
