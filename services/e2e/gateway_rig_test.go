@@ -22,7 +22,7 @@ import (
 )
 
 // keyed makes a user and a key of theirs without limits of its own.
-func keyed(t *testing.T, q *client.Quotas, l limits) (user string, key client.Key) {
+func keyed(t testing.TB, q *client.Quotas, l limits) (user string, key client.Key) {
 	t.Helper()
 	user = newUser(t, q, l)
 	zero := func() *int64 { return new(int64(0)) }

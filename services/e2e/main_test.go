@@ -50,7 +50,7 @@ type wholePath struct {
 }
 
 // services gives the running services and clients of both APIs.
-func services(t *testing.T) (*wholePath, *client.Enforcement, *client.Quotas) {
+func services(t testing.TB) (*wholePath, *client.Enforcement, *client.Quotas) {
 	t.Helper()
 	running.once.Do(func() { running.err = running.start() })
 	if running.err != nil {
