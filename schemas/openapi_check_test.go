@@ -40,8 +40,8 @@ func openAPIFaults(data []byte) []string {
 		return []string{err.Error()}
 	}
 	c := &openAPICheck{schemas: schema_validation.NewSchemaValidator(), operations: make(map[string]string), errorType: problemJSON}
-	if e := model.Model.Extensions.GetOrZero(errorTypeExtension); e != nil {
-		c.errorType = e.Value
+	if all := model.Model.Extensions; all != nil && all.GetOrZero(errorTypeExtension) != nil {
+		c.errorType = all.GetOrZero(errorTypeExtension).Value
 	}
 	c.document(doc)
 	c.paths(&model.Model)
