@@ -56,7 +56,7 @@ func asAPIError(err error) *apiError {
 		return e
 	case errors.As(err, &refused):
 		return refusal(refused.Decision)
-	case errors.Is(err, identity.ErrUnavailable), client.Unavailable(err):
+	case errors.Is(err, identity.ErrUnavailable), errors.Is(err, errNoDecision):
 		return &apiError{status: http.StatusServiceUnavailable, kind: serverError, code: "unavailable", message: "The request could not be decided now. Try again.",
 			retryAfterMS: 1000, cause: err, outcome: outcomeUnavailable}
 	}

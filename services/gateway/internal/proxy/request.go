@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -17,7 +18,18 @@ import (
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/body"
 )
 
-var errPanicked = errors.New("a handler panicked")
+var (
+	errPanicked   = errors.New("a handler panicked")
+	errNoDecision = errors.New("no decision could be had")
+)
+
+// undecided marks the errors of enforcement that pass by themselves. Any other is a fault of ours.
+func undecided(err error) error {
+	if client.Unavailable(err) {
+		return fmt.Errorf("%w: %w", errNoDecision, err)
+	}
+	return err
+}
 
 // identified lets only bearers of a good credential through. Their faulty requests get their limits told, too.
 func (s *Server) identified(h handlerFunc) handlerFunc {
@@ -52,7 +64,7 @@ func (s *Server) look(x *exchange) (client.Decision, error) {
 	}
 	st, err := read(ctx, x.who.Subject.ID)
 	if err != nil {
-		return client.Decision{}, err
+		return client.Decision{}, undecided(err)
 	}
 	if err := s.o.Identities.Confirm(ctx, x.token, x.who, st.QuotaVersion); err != nil {
 		return client.Decision{}, err
@@ -203,7 +215,7 @@ func (f *flight) reserve() error {
 		}
 		return err
 	case err != nil:
-		return err
+		return undecided(err)
 	}
 	f.res = res
 	if gone := s.o.Identities.Confirm(ctx, x.token, x.who, res.Decision.QuotaVersion); gone != nil {
