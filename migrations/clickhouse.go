@@ -7,8 +7,14 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"time"
 
 	"github.com/pressly/goose/v3"
+)
+
+const (
+	tries = 4 // of a process that another one has overtaken
+	pause = 500 * time.Millisecond
 )
 
 //go:embed clickhouse/*.sql
@@ -25,15 +31,25 @@ func ClickHouseFS() fs.FS {
 
 // ClickHouse brings the schema of the ledger in db's current database up to date; on one that is, it does nothing. The database
 // itself must exist. It may run in several processes at once: goose has no lock for ClickHouse, and ClickHouse none to offer, so
-// each statement can run twice and a version noted twice reads as noted once. An error may leave a file half applied: the next
-// call finishes it.
+// each statement can run twice and a version noted twice reads as noted once. A process that is a file ahead may have removed what a
+// statement of this one needs; it has noted the files before that one, so that another try begins behind them. An error may leave a
+// file half applied: the next call finishes it.
 func ClickHouse(ctx context.Context, db *sql.DB) error {
 	p, err := goose.NewProvider(goose.DialectClickHouse, db, ClickHouseFS(), goose.WithSlog(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return fmt.Errorf("read the ClickHouse migrations: %w", err)
 	}
-	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("apply the ClickHouse migrations: %w", err)
+	for try := 1; ; try++ {
+		_, err := p.Up(ctx)
+		if err == nil {
+			return nil
+		}
+		if try == tries || ctx.Err() != nil {
+			return fmt.Errorf("apply the ClickHouse migrations: %w", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
 	}
-	return nil
 }

@@ -91,7 +91,7 @@ func TestClickHouseMigrationsRunAtOnceAndAgain(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if _, err := db.ExecContext(t.Context(), `INSERT INTO usage_event_rows (event_id, kafka_offset) VALUES (generateUUIDv4(), 1)`); err != nil {
+	if _, err := db.ExecContext(t.Context(), `INSERT INTO usage_ledger (grain, event_id, events, generation) VALUES ('event', generateUUIDv4(), 1, 1)`); err != nil {
 		t.Fatal(err)
 	}
 	schema := lines(t, db, schemaQuery)
@@ -121,7 +121,7 @@ func TestClickHouseViewsHaveTheColumnsOfTheContract(t *testing.T) {
 	const usage = "period DateTime('UTC'),org_id String,user_id String,api_key_id String,tier LowCardinality(String),model LowCardinality(String)," +
 		"requests UInt64,rejected_requests UInt64,input_tokens Int64,output_tokens Int64,cached_input_tokens Int64,total_tokens Int64"
 	for view, want := range map[string]string{
-		"usage_minutely": usage, "usage_hourly": usage, "usage_daily": usage,
+		"usage_minutely": usage, "usage_quarterly": usage, "usage_hourly": usage, "usage_daily": usage,
 		"rejections_hourly": "period DateTime('UTC'),tier LowCardinality(String),reason LowCardinality(String),scope LowCardinality(String),requests UInt64",
 	} {
 		got := lines(t, db, `SELECT concat(name, ' ', type) AS line FROM system.columns WHERE database = currentDatabase() AND table = '`+view+`' ORDER BY position`)
@@ -271,4 +271,21 @@ func TestClickHouseAccessStatementsParse(t *testing.T) {
 			}
 		}
 	}
+}
+
+// statements are those of a file's way up.
+func statements(t *testing.T, name string) (out []string) {
+	t.Helper()
+	b, err := fs.ReadFile(ClickHouseFS(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(b), "-- +goose Up")
+	text, _, _ = strings.Cut(text, "-- +goose Down")
+	for s := range strings.SplitSeq(regexp.MustCompile(`--[^\n]*`).ReplaceAllString(text, ""), ";") {
+		if strings.TrimSpace(s) != "" {
+			out = append(out, s)
+		}
+	}
+	return out
 }

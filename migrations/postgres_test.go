@@ -51,6 +51,7 @@ func TestPostgresMigrationsGoUpAndDown(t *testing.T) {
 			('user:u1', 'acme', 'plus', 4, false, 1, now(), now()), ('api_key:k1', '', NULL, NULL, false, 1, now(), now()), ('api_key:k2', 'acme', 'api', NULL, false, 1, now(), now())`,
 		`INSERT INTO api_keys (key_id, user_id, org_id, name, secret_hash, prefix, rotations, created_at, revoked_at) VALUES
 			('k1', 'u1', '', '', decode(repeat('00', 32), 'hex'), 'tg-abcdef', 0, now(), now()), ('k2', '', 'acme', '', decode(repeat('01', 32), 'hex'), 'tg-abcdef', 0, now(), NULL)`,
+		`INSERT INTO outbox (kind, name, version, shards, event_id, payload, created_at) VALUES ('price', 'price:m:2026-01-01T00:00:00.000Z', 1, '{}', gen_random_uuid(), '{}', now())`,
 		`INSERT INTO org_quotas (org_id, rpm_limit, tpm_limit, tpd_limit, concurrent_limit, limits, shards, time_zone, deleted, version, created_at, updated_at)
 			VALUES ('acme', 1, 2, 3, 4, '[]', 2, 'UTC', false, 1, now(), now())`,
 	} {

@@ -2,6 +2,7 @@
 package auth
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
@@ -11,18 +12,30 @@ import (
 // Role is what a token's bearer may do.
 type Role string
 
-// Service may call the enforcement API; Viewer may read and Admin may change the quota API.
+// Service may call the enforcement API; Viewer may read and Admin may change the quota API; OrgAdmin may do so within one org.
 const (
-	Service Role = "service"
-	Viewer  Role = "viewer"
-	Admin   Role = "admin"
+	Service  Role = "service"
+	Viewer   Role = "viewer"
+	Admin    Role = "admin"
+	OrgAdmin Role = "org-admin"
 )
 
-// Grant is one known token. Name stands for it in logs and in the history of changes.
+// AdminTokenPrefix begins every token that NewAdminToken makes. As the secrets of API keys ("tg-" and capitals) it begins with what no id may begin
+// with: a token in the wrong field gets nowhere.
+const AdminTokenPrefix = "tg-admin-"
+
+// NewAdminToken makes a token of 130 random bits.
+func NewAdminToken() string { return AdminTokenPrefix + rand.Text() }
+
+// Hash is what is stored of a token.
+func Hash(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
+
+// Grant is one known token. Name stands for it in logs and in the history of changes. OrgID is an OrgAdmin's org.
 type Grant struct {
-	Name string
-	Role Role
-	hash [sha256.Size]byte
+	Name  string
+	Role  Role
+	OrgID string
+	hash  [sha256.Size]byte
 }
 
 // NewGrant keeps the hash of token.

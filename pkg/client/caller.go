@@ -103,7 +103,9 @@ func (k *caller) call(ctx context.Context, method, path string, header http.Head
 		req.Header.Set("Content-Type", "application/json")
 	}
 	// An empty list is never sent; it tells net/http that a POST may go out again when a kept connection was dead.
-	req.Header["Idempotency-Key"] = nil
+	if len(req.Header["Idempotency-Key"]) == 0 {
+		req.Header["Idempotency-Key"] = nil
+	}
 	resp, err := k.http.Do(req)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)

@@ -74,6 +74,33 @@ func TestRefusalIsADecisionNotAnError(t *testing.T) {
 	}
 }
 
+func TestAdjustmentIsRepeatedUnderItsOwnID(t *testing.T) {
+	var calls atomic.Int32
+	url, sent := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if calls.Add(1) < 3 {
+			problem.Write(w, problem.New(http.StatusServiceUnavailable, problem.CodeUnavailable, "away"))
+			return
+		}
+		answer(`{"success":true,"adjustment_id":"0190d7a4-0000-7000-8000-000000000001","event_id":"0190d7a4-0000-7000-8000-000000000002"}`)(w, r)
+	})
+	org := ""
+	a, err := client.NewEnforcement(url, "admin").Adjust(t.Context(), client.AdjustmentRequest{CorrectsEventID: uuid.New(), UserID: "u1", OrgID: &org, Model: "grok-2",
+		OutputTokens: -5, Reason: "twice"})
+	if err != nil || !a.Success || a.EventID.String() != "0190d7a4-0000-7000-8000-000000000002" {
+		t.Fatal(a, err)
+	}
+	ids := map[any]bool{}
+	for _, m := range sent() {
+		ids[m["adjustment_id"]] = true
+		if m["_path"] != "POST /internal/adjustments" || m["output_tokens"] != -5.0 || m["org_id"] != "" || m["timestamp"] != nil {
+			t.Errorf("sent %v", m)
+		}
+	}
+	if len(sent()) != 3 || len(ids) != 1 || ids[nil] {
+		t.Errorf("%d calls with the ids %v", len(sent()), ids)
+	}
+}
+
 func TestProblemIsTheError(t *testing.T) {
 	url, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		problem.Write(w, problem.Invalid(problem.FieldError{Field: "model", Detail: "must not be empty"}))

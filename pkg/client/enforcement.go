@@ -13,7 +13,7 @@ import (
 // Enforcement calls the decision API (DESIGN §4).
 type Enforcement struct{ *caller }
 
-// NewEnforcement makes a client of the service at baseURL, with a service token.
+// NewEnforcement makes a client of the service at baseURL, with a service token; to adjust, an admin token.
 func NewEnforcement(baseURL, token string, opts ...Option) *Enforcement {
 	return &Enforcement{newCaller(baseURL, token, opts)}
 }
@@ -74,7 +74,7 @@ func (e *Enforcement) CheckPatiently(ctx context.Context, r CheckRequest) (Decis
 		r.RequestID = uuid.Must(uuid.NewV7())
 	}
 	var d Decision
-	err := e.patiently(ctx, http.MethodPost, "/internal/rate-limit/check", r, &d)
+	err := e.patiently(ctx, "/internal/rate-limit/check", r, &d)
 	return d, err
 }
 
@@ -88,7 +88,8 @@ type RecordRequest struct {
 	OutputTokens      int64     `json:"output_tokens"`
 	CachedInputTokens int64     `json:"cached_input_tokens,omitempty"` // part of InputTokens
 	LatencyMS         int64     `json:"latency_ms"`
-	Outcome           string    `json:"outcome"` // completed, cancelled or failed
+	Outcome           string    `json:"outcome"`             // completed, cancelled or failed
+	Estimated         bool      `json:"estimated,omitempty"` // the tokens were counted here: the inference server gave no figure
 }
 
 // Receipt is the answer to a record: the event is durable.
@@ -126,16 +127,51 @@ func (e *Enforcement) Consume(ctx context.Context, r ConsumeRequest) (Draw, erro
 // ends: usage that is not recorded is not billed, and a repeat is billed once.
 func (e *Enforcement) Record(ctx context.Context, r RecordRequest) (Receipt, error) {
 	var rec Receipt
-	err := e.patiently(ctx, http.MethodPost, "/internal/rate-limit/record", r, &rec)
+	err := e.patiently(ctx, "/internal/rate-limit/record", r, &rec)
 	return rec, err
 }
 
+// AdjustmentRequest corrects an event that was billed, by the difference of its tokens. Exactly one of UserID and APIKeyID is given. A nil OrgID or
+// Tier is the subject's now; a zero Timestamp is now. A zero AdjustmentID is replaced by a new one (v7).
+type AdjustmentRequest struct {
+	AdjustmentID      uuid.UUID `json:"adjustment_id,omitzero"`
+	CorrectsEventID   uuid.UUID `json:"corrects_event_id"`
+	UserID            string    `json:"user_id,omitempty"`
+	APIKeyID          string    `json:"api_key_id,omitempty"`
+	OrgID             *string   `json:"org_id,omitempty"`
+	Tier              *string   `json:"tier,omitempty"`
+	Model             string    `json:"model"`
+	InputTokens       int64     `json:"input_tokens,omitempty"` // negative: too many were billed
+	OutputTokens      int64     `json:"output_tokens,omitempty"`
+	CachedInputTokens int64     `json:"cached_input_tokens,omitempty"`
+	Timestamp         time.Time `json:"timestamp,omitzero"` // of the period that is corrected
+	Reason            string    `json:"reason"`
+}
+
+// Adjusted is the answer to an adjustment: its event is durable.
+type Adjusted struct {
+	Success      bool      `json:"success"`
+	AdjustmentID uuid.UUID `json:"adjustment_id"`
+	EventID      uuid.UUID `json:"event_id"`
+}
+
+// Adjust corrects usage; the client must have an admin token. While the service is away or unavailable it tries again, with the same
+// adjustment id, until its patience or ctx ends: the correction counts once.
+func (e *Enforcement) Adjust(ctx context.Context, r AdjustmentRequest) (Adjusted, error) {
+	if r.AdjustmentID == uuid.Nil {
+		r.AdjustmentID = uuid.Must(uuid.NewV7())
+	}
+	var a Adjusted
+	err := e.patiently(ctx, "/internal/adjustments", r, &a)
+	return a, err
+}
+
 // patiently calls until it gets an answer that a repeat would not change, or until patience or ctx ends.
-func (e *Enforcement) patiently(ctx context.Context, method, path string, in, out any) error {
+func (e *Enforcement) patiently(ctx context.Context, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
-		err := e.call(ctx, method, path, nil, in, out)
+		err := e.call(ctx, http.MethodPost, path, nil, in, out)
 		if err == nil || !mayPass(err) {
 			return err
 		}

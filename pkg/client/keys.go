@@ -17,6 +17,7 @@ type NewKey struct {
 	Tier   string `json:"tier,omitempty"`
 	tier.Overrides
 	Reason string `json:"reason,omitempty"`
+	Once   string `json:"-"` // an Idempotency-Key: the same call again within a day gets the first one's answer, secret included
 }
 
 // Key is an API key. Secret is there only in the answer that made it.
@@ -27,23 +28,31 @@ type Key struct {
 	Name        string     `json:"name"`
 	Prefix      string     `json:"prefix"`
 	Suspended   bool       `json:"suspended"`
+	Rotations   int64      `json:"rotations"`
+	CreatedAt   time.Time  `json:"created_at"`
+	RotatedAt   *time.Time `json:"rotated_at"`
 	RevokedAt   *time.Time `json:"revoked_at"`
 	Version     int64      `json:"version"`
 	Secret      string     `json:"secret"`
 	Propagation string     `json:"propagation"`
 }
 
-// CreateKey makes a key. One that was made by a call without an answer is of no use to anybody: its secret is lost. Make another.
+// CreateKey makes a key. Without Once, one that was made by a call without an answer is of no use to anybody: its secret is lost. Make another.
 func (q *Quotas) CreateKey(ctx context.Context, k NewKey) (Key, error) {
 	var out Key
-	err := q.call(ctx, http.MethodPost, "/internal/api-keys", nil, k, &out)
+	err := q.call(ctx, http.MethodPost, "/internal/api-keys", onceKey(k.Once), k, &out)
 	return out, err
 }
 
 // RotateKey gives a key another secret.
 func (q *Quotas) RotateKey(ctx context.Context, id string) (Key, error) {
+	return q.RotateKeyOnce(ctx, id, "")
+}
+
+// RotateKeyOnce is RotateKey with an Idempotency-Key: the same call again within a day gets the first one's answer, secret included.
+func (q *Quotas) RotateKeyOnce(ctx context.Context, id, once string) (Key, error) {
 	var out Key
-	err := q.call(ctx, http.MethodPost, "/internal/api-keys/"+url.PathEscape(id)+"/rotate", nil, nil, &out)
+	err := q.call(ctx, http.MethodPost, "/internal/api-keys/"+url.PathEscape(id)+"/rotate", onceKey(once), nil, &out)
 	return out, err
 }
 

@@ -26,6 +26,7 @@ type Change struct {
 	Suspended *bool
 	Own       tier.Overrides
 	If        Precondition
+	Within    Within
 	Actor     string
 	Reason    string
 }

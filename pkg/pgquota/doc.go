@@ -1,4 +1,4 @@
-// Package pgquota keeps what was sold in Postgres: the tier catalogue, each subject's quota, API keys and org pools. It is the CONTROL side of
+// Package pgquota keeps what was sold in Postgres: the tier catalogue, each subject's quota, API keys, org pools and the price book. It is the CONTROL side of
 // a DECISION: enforcement reads plans through it (all that decides over one subject, in one statement), the quota API changes them.
 //
 // A change is one transaction: an event is appended (quota_events, tier_events: the truth, append-only in the database), the projection
@@ -8,6 +8,8 @@
 //
 // A key's row in api_keys has what no event may tell: the hash and the visible beginning of its secret. Where a change must be known in Redis
 // depends on the owner and the org; place.go says how that is kept true while those change.
+//
+// Prices change the same way (price_events, prices), but no decision depends on them: their outbox rows go to Kafka only.
 //
 // What a change says: the limits of a Change are the whole set of the subject's own limits, an omitted one is the tier's again; tier, org
 // and suspended are kept where they are omitted. A change that changes nothing makes no event and no version.

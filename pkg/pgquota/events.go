@@ -16,9 +16,14 @@ func (s *Store) Events(ctx context.Context, sub subject.Subject, after int64, li
 
 // EventsOf is Events of a name: "user:u1", "api_key:k1" or "org:o1".
 func (s *Store) EventsOf(ctx context.Context, name string, after int64, limit int) ([]Event, error) {
+	return s.EventsWithin(ctx, name, "", after, limit)
+}
+
+// EventsWithin is EventsOf, of those that led into or out of the org or happened within it. "": all.
+func (s *Store) EventsWithin(ctx context.Context, name, orgID string, after int64, limit int) ([]Event, error) {
 	var es []Event
 	err := s.read(ctx, func() error {
-		rows, err := s.pool.Query(ctx, sqlListEvents, name, after, limit)
+		rows, err := s.pool.Query(ctx, sqlListEvents, name, after, limit, orgID)
 		if err != nil {
 			return err
 		}

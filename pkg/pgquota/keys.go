@@ -70,12 +70,14 @@ type NewKey struct {
 	Tier      *string
 	Suspended bool
 	Own       tier.Overrides
+	Within    Within
 	Actor     string
 	Reason    string
+	Once      *Once[QuotaResult] // nil: a repeat makes another key
 }
 
 func (n NewKey) change() Change {
-	c := Change{Subject: subject.Subject{Kind: subject.APIKey, ID: n.ID}, Tier: n.Tier, Suspended: &n.Suspended, Own: n.Own, Actor: n.Actor, Reason: n.Reason}
+	c := Change{Subject: subject.Subject{Kind: subject.APIKey, ID: n.ID}, Tier: n.Tier, Suspended: &n.Suspended, Own: n.Own, Within: n.Within, Actor: n.Actor, Reason: n.Reason}
 	if n.OrgID != "" {
 		c.OrgID = &n.OrgID
 	}
@@ -128,7 +130,7 @@ func (s *Store) CreateKey(ctx context.Context, n NewKey) (QuotaResult, error) {
 	c, key := n.change(), &Key{ID: n.ID, UserID: n.UserID, OrgID: n.OrgID, Name: n.Name, Prefix: n.Secret.Prefix}
 	c.If.Absent = true
 	var res QuotaResult
-	err := s.changeKey(ctx, key, func(tx pgx.Tx, at placed) error {
+	err := s.changeKey(ctx, key, n.Within, n.Once, func(tx pgx.Tx, at placed) error {
 		cur, err := current(ctx, tx, c.Subject)
 		if err != nil {
 			return err
@@ -143,12 +145,18 @@ func (s *Store) CreateKey(ctx context.Context, n NewKey) (QuotaResult, error) {
 			if after.Tier = DefaultTier(subject.APIKey); n.Tier != nil {
 				after.Tier = *n.Tier
 			}
+			if err := mayMake(ctx, tx, n); err != nil {
+				return err
+			}
 		}
 		res, err = writeQuota(ctx, tx, quotaWrite{change: c, after: after, key: key, at: at, along: func(_ *State, now time.Time, b *pgx.Batch) {
 			key.CreatedAt = now
 			b.Queue(sqlInsertKey, n.ID, n.UserID, n.OrgID, n.Name, n.Secret.Hash[:], n.Secret.Prefix, now)
 		}})
-		return err
+		if err != nil {
+			return err
+		}
+		return n.Once.end(ctx, tx, res)
 	})
 	if err != nil {
 		return QuotaResult{}, fmt.Errorf("create api key %s: %w", n.ID, err)
@@ -156,12 +164,24 @@ func (s *Store) CreateKey(ctx context.Context, n NewKey) (QuotaResult, error) {
 	return res, nil
 }
 
+// mayMake refuses a key of an org that goes beyond what its own admins may make.
+func mayMake(ctx context.Context, tx pgx.Tx, n NewKey) error {
+	t, err := selectTier(ctx, tx, DefaultTier(subject.APIKey))
+	if err != nil {
+		return err
+	}
+	c := n.change()
+	return n.Within.allows(c, Entry{Quota: tier.Effective(c.Subject, n.OrgID, t, tier.Overrides{}, false, 0, t.UpdatedAt)}, t, true)
+}
+
 // KeyChange is a rotation or a revocation.
 type KeyChange struct {
 	ID     string
 	If     Precondition
+	Within Within
 	Actor  string
 	Reason string
+	Once   *Once[QuotaResult] // of a rotation; nil: a repeat rotates again
 }
 
 // Validate returns one *tier.FieldError per invalid field, joined; nil if all are good.
@@ -207,7 +227,7 @@ func (s *Store) putKey(ctx context.Context, kc KeyChange, edit func(*Key, *State
 		return QuotaResult{}, err
 	}
 	var res QuotaResult
-	err = s.changeKey(ctx, &key, func(tx pgx.Tx, at placed) error {
+	err = s.changeKey(ctx, &key, kc.Within, kc.Once, func(tx pgx.Tx, at placed) error {
 		sub := key.Subject()
 		cur, err := current(ctx, tx, sub)
 		if err != nil {
@@ -227,7 +247,10 @@ func (s *Store) putKey(ctx context.Context, kc KeyChange, edit func(*Key, *State
 		now, after := *old.Key, *before
 		res, err = writeQuota(ctx, tx, quotaWrite{change: Change{Subject: sub, Actor: kc.Actor, Reason: kc.Reason}, before: before, after: after, old: old,
 			key: &now, at: at, along: func(st *State, when time.Time, b *pgx.Batch) { edit(&now, st, when, b) }})
-		return err
+		if err != nil {
+			return err
+		}
+		return kc.Once.end(ctx, tx, res)
 	})
 	return res, err
 }
@@ -244,24 +267,40 @@ func (s *Store) Key(ctx context.Context, id string) (Key, error) {
 	return *e.Key, nil
 }
 
-// KeyOf gives the key that a secret is of, revoked ones included. Error: ErrKeyMissing, or Postgres could not be asked.
-func (s *Store) KeyOf(ctx context.Context, secret string) (Key, error) {
-	var c keyColumns
+// KeyOf gives the key that a secret is of, revoked ones included, as of one moment: a decision by a later version of the key than this one may
+// come after a rotation or a revocation. Error: ErrKeyMissing, or Postgres could not be asked.
+func (s *Store) KeyOf(ctx context.Context, secret string) (ListedKey, error) {
+	var k ListedKey
 	hash := sha256.Sum256([]byte(secret))
-	err := s.read(ctx, func() error { return s.pool.QueryRow(ctx, sqlSelectKeyByHash, hash[:]).Scan(c.targets()...) })
+	err := s.read(ctx, func() (err error) {
+		k, err = scanListed(s.pool.QueryRow(ctx, sqlSelectKeyByHash, hash[:]))
+		return err
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Key{}, ErrKeyMissing
+		return ListedKey{}, ErrKeyMissing
 	}
 	if err != nil {
-		return Key{}, fmt.Errorf("look up an api key: %w", err)
+		return ListedKey{}, fmt.Errorf("look up an api key: %w", err)
 	}
-	return *c.key(), nil
+	return k, nil
 }
 
-// KeyFilter chooses keys to list. After is the last id of the page before.
+func scanListed(r pgx.Row) (ListedKey, error) {
+	var c keyColumns
+	var k ListedKey
+	if err := r.Scan(append(c.targets(), &k.Suspended, &k.Version, &k.UpdatedAt)...); err != nil {
+		return ListedKey{}, err
+	}
+	k.Key, k.UpdatedAt = *c.key(), k.UpdatedAt.UTC()
+	k.Suspended = k.Suspended || k.RevokedAt != nil
+	return k, nil
+}
+
+// KeyFilter chooses keys to list: of a user, owned by an org, and (Within) owned by an org or by a user who is in it. After is the last id of
+// the page before.
 type KeyFilter struct {
-	UserID, OrgID, After string
-	Limit                int
+	UserID, OrgID, Within, After string
+	Limit                        int
 }
 
 // ListedKey is a key with what its quota says of it.
@@ -276,20 +315,11 @@ type ListedKey struct {
 func (s *Store) Keys(ctx context.Context, f KeyFilter) ([]ListedKey, error) {
 	var ks []ListedKey
 	err := s.read(ctx, func() error {
-		rows, err := s.pool.Query(ctx, sqlListKeys, f.UserID, f.OrgID, f.After, f.Limit)
+		rows, err := s.pool.Query(ctx, sqlListKeys, f.UserID, f.OrgID, f.After, f.Limit, f.Within)
 		if err != nil {
 			return err
 		}
-		ks, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (ListedKey, error) {
-			var c keyColumns
-			var k ListedKey
-			if err := r.Scan(append(c.targets(), &k.Suspended, &k.Version, &k.UpdatedAt)...); err != nil {
-				return ListedKey{}, err
-			}
-			k.Key, k.UpdatedAt = *c.key(), k.UpdatedAt.UTC()
-			k.Suspended = k.Suspended || k.RevokedAt != nil
-			return k, nil
-		})
+		ks, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (ListedKey, error) { return scanListed(r) })
 		return err
 	})
 	if err != nil {

@@ -53,6 +53,23 @@ func fencesOf(ctx context.Context, q manyQuerier, name string, others ...string)
 	return pgx.CollectRows(rows, scanFence)
 }
 
+// Fences gives what Redis may not know of the given names.
+func (s *Store) Fences(ctx context.Context, names []string) ([]Fence, error) {
+	var fs []Fence
+	err := s.read(ctx, func() error {
+		rows, err := s.pool.Query(ctx, sqlOutboxRedisByName, names)
+		if err != nil {
+			return err
+		}
+		fs, err = pgx.CollectRows(rows, scanFence)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read outbox: %w", err)
+	}
+	return fs, nil
+}
+
 // PendingFences lists what Redis may not know yet, oldest first.
 func (s *Store) PendingFences(ctx context.Context, limit int) ([]Fence, error) {
 	rows, err := s.pool.Query(ctx, sqlOutboxRedis, limit)

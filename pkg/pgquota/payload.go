@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tollgate-dev/tollgate/pkg/price"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
@@ -19,6 +20,7 @@ const SchemaVersion = 1
 const (
 	QuotaEventType = usage.QuotaEventType
 	TierEventType  = "dev.tollgate.tier.changed.v1"
+	PriceEventType = price.EventType
 	EventSource    = "/quota"
 )
 
@@ -26,6 +28,7 @@ const (
 const (
 	KindQuota = "quota"
 	KindTier  = "tier"
+	KindPrice = "price"
 )
 
 // TierName is a tier's name in the outbox, in Kafka keys and in Redis ("tier:plus"), as user:<id> is a user's. A test keeps it equal to

@@ -97,9 +97,12 @@ func union(a, b []int) []int {
 }
 
 // changeKey runs f in a transaction that holds the locks of a key and of what its place depends on: user, org, key, in this order. f gets
-// where the key is decided.
-func (s *Store) changeKey(ctx context.Context, k *Key, f func(tx pgx.Tx, at placed) error) error {
+// where the key is decided. The key, or its user, must be in the org that within names.
+func (s *Store) changeKey(ctx context.Context, k *Key, within Within, once *Once[QuotaResult], f func(tx pgx.Tx, at placed) error) error {
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if err := once.begin(ctx, tx); err != nil {
+			return err
+		}
 		payer, org := k.Subject(), k.OrgID
 		var own *int64
 		var names []string
@@ -116,6 +119,9 @@ func (s *Store) changeKey(ctx context.Context, k *Key, f func(tx pgx.Tx, at plac
 			if user.orgID != nil {
 				org, own = *user.orgID, user.own.Shards
 			}
+		}
+		if err := within.Holds(org); err != nil {
+			return err
 		}
 		orgs, err := orgShards(ctx, tx, org)
 		if err != nil {

@@ -77,7 +77,8 @@ func TestShippedTiersAreInTheCatalogue(t *testing.T) {
 func TestHistoryIsAppendOnly(t *testing.T) {
 	s, db := newDB(t)
 	put(t, s, change("u1", nil))
-	for _, table := range []string{"quota_events", "tier_events"} {
+	putPrice(t, s, priced(t, time.Time{}, "1"))
+	for _, table := range []string{"quota_events", "tier_events", "price_events"} {
 		for _, stmt := range []string{"UPDATE " + table + " SET actor = 'nobody'", "DELETE FROM " + table, "TRUNCATE " + table} {
 			_, err := db.Exec(stmt)
 			var pe *pgconn.PgError

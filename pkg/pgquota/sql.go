@@ -10,6 +10,10 @@ var (
 	sqlInsertKey string
 	//go:embed sql/insert_outbox.sql
 	sqlInsertOutbox string
+	//go:embed sql/insert_outbox_kafka.sql
+	sqlInsertOutboxKafka string
+	//go:embed sql/insert_price_event.sql
+	sqlInsertPriceEvent string
 	//go:embed sql/insert_quota_event.sql
 	sqlInsertQuotaEvent string
 	//go:embed sql/insert_tier_event.sql
@@ -18,6 +22,8 @@ var (
 	sqlListEvents string
 	//go:embed sql/list_keys.sql
 	sqlListKeys string
+	//go:embed sql/list_prices.sql
+	sqlListPrices string
 	//go:embed sql/list_quotas.sql
 	sqlListQuotas string
 	//go:embed sql/list_tiers.sql
@@ -58,6 +64,8 @@ var (
 	sqlShareLock string
 	//go:embed sql/upsert_org.sql
 	sqlUpsertOrg string
+	//go:embed sql/upsert_price.sql
+	sqlUpsertPrice string
 	//go:embed sql/upsert_quota.sql
 	sqlUpsertQuota string
 	//go:embed sql/upsert_tier.sql

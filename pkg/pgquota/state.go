@@ -2,78 +2,26 @@ package pgquota
 
 import (
 	"encoding/json"
-	"fmt"
-	"reflect"
-	"time"
 
+	"github.com/tollgate-dev/tollgate/pkg/quotalog"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 )
 
-// State is what is stored of one subject's quota: its own limits, not the tier's. Its JSON is the before and after of quota_events; an
-// absent limit is the tier's; in an org's pool, which has no tier, it is unlimited.
-type State struct {
-	OrgID     string `json:"org_id"` // of a user, or the owner of a key; an org's own name is that of its events
-	Tier      string `json:"tier"`   // "" for a pool, and for a key that a user owns
-	Suspended bool   `json:"suspended"`
-	tier.Overrides
-	Owner     string `json:"owner,omitempty"` // of a key: "user:u1" or "org:o1"; never changes
-	Name      string `json:"name,omitempty"`  // of a key
-	Rotations int64  `json:"rotations,omitempty"`
-	Revoked   bool   `json:"revoked,omitempty"`
-	TimeZone  string `json:"time_zone,omitempty"` // of an org
-}
+// The history's own types and rules live in quotalog, which knows no SQL.
+type (
+	// State is what is stored of one subject's quota.
+	State = quotalog.State
+	// Event is one row of quota_events.
+	Event = quotalog.Event
+	// Projection is one row of quotas or org_quotas.
+	Projection = quotalog.Projection
+)
 
-// Event is one row of quota_events. Before is nil for a subject's first event, After is nil once it was deleted.
-type Event struct {
-	Subject string
-	Version int64
-	Actor   string
-	Reason  string
-	Before  *State
-	After   *State
-	At      time.Time
-}
+// Fold derives the projection of one subject from its events.
+func Fold(events []Event) (*Projection, error) { return quotalog.Fold(events) }
 
-// Projection is one row of quotas or org_quotas: what the events of one subject add up to.
-type Projection struct {
-	State                // zero once it was deleted
-	Deleted              bool
-	Version              int64
-	CreatedAt, UpdatedAt time.Time
-}
-
-// Fold derives the projection of one subject from its events, oldest first; nil if there is none. It refuses a history with a gap, one
-// that belongs to several subjects, and one whose events don't follow from one another.
-func Fold(events []Event) (*Projection, error) {
-	var p *Projection
-	for i, e := range events {
-		if e.Subject != events[0].Subject {
-			return nil, fmt.Errorf("event %d is of %s, not of %s", i, e.Subject, events[0].Subject)
-		}
-		if e.Version != int64(i)+1 {
-			return nil, fmt.Errorf("%s: event %d has version %d", e.Subject, i+1, e.Version)
-		}
-		var before *State
-		if p != nil && !p.Deleted {
-			before = &p.State
-		}
-		if !reflect.DeepEqual(before, e.Before) {
-			return nil, fmt.Errorf("%s: version %d does not follow from the one before", e.Subject, e.Version)
-		}
-		created := e.At
-		if p != nil {
-			created = p.CreatedAt
-		}
-		p = &Projection{Deleted: e.After == nil, Version: e.Version, CreatedAt: created, UpdatedAt: e.At}
-		if e.After != nil {
-			p.State = *e.After
-		}
-	}
-	return p, nil
-}
-
-// asJSON is the column value of a state; nil is SQL's null.
-func (s *State) asJSON() (any, error) {
+// stateJSON is the column value of a state; nil is SQL's null.
+func stateJSON(s *State) (any, error) {
 	if s == nil {
 		return nil, nil
 	}
@@ -92,8 +40,8 @@ func stateFromJSON(b []byte) (*State, error) {
 	return &s, nil
 }
 
-// tierState is the before and after of tier_events.
-type tierState struct {
+// TierState is what a tier states: the before and after of tier_events.
+type TierState struct {
 	Tier            string             `json:"tier"`
 	RPMLimit        int64              `json:"rpm_limit"`
 	TPMLimit        int64              `json:"tpm_limit"`
@@ -111,6 +59,26 @@ func tierJSON(t *tier.Tier) (any, error) {
 	if t == nil {
 		return nil, nil
 	}
-	b, err := json.Marshal(tierState{t.Name, t.RPMLimit, t.TPMLimit, t.TPDLimit, t.ConcurrentLimit, t.Priority, t.AllowedModels, t.MaxContext, t.RedisAway, t.Limits, t.ModelLimits})
+	b, err := json.Marshal(StateOfTier(*t))
 	return string(b), err
+}
+
+// StateOfTier gives what a tier states.
+func StateOfTier(t tier.Tier) TierState {
+	return TierState{t.Name, t.RPMLimit, t.TPMLimit, t.TPDLimit, t.ConcurrentLimit, t.Priority, t.AllowedModels, t.MaxContext, t.RedisAway, t.Limits, t.ModelLimits}
+}
+
+// tierFromJSON reads a tier of tier_events. Events from before the lists existed have none of them.
+func tierFromJSON(b []byte) (*tier.Tier, error) {
+	if b == nil {
+		return nil, nil
+	}
+	var s TierState
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, err
+	}
+	groups := append([]tier.ModelLimits{}, s.ModelLimits...)
+	return &tier.Tier{Name: s.Tier, RPMLimit: s.RPMLimit, TPMLimit: s.TPMLimit, TPDLimit: s.TPDLimit, ConcurrentLimit: s.ConcurrentLimit, Priority: s.Priority,
+		AllowedModels: append([]string{}, s.AllowedModels...), MaxContext: s.MaxContext, RedisAway: s.RedisAway, Limits: append([]tier.Limit{}, s.Limits...),
+		ModelLimits: groups}, nil
 }

@@ -141,17 +141,22 @@ func (s *Store) Tiers(ctx context.Context) ([]tier.Tier, error) {
 	return ts, nil
 }
 
-// Filter chooses quotas to list. After is the last subject of the page before.
+// Filter chooses quotas to list: of an org, on a tier, of users or of keys only. After is the last subject of the page before.
 type Filter struct {
 	OrgID, Tier, After string
+	Kind               subject.Kind // "": both
 	Limit              int
 }
 
 // Entries lists quotas in the order of their subjects' names. Only subjects with a quota of their own are listed.
 func (s *Store) Entries(ctx context.Context, f Filter) ([]Entry, error) {
 	var es []Entry
+	after, end := f.After, ""
+	if f.Kind != "" { // names of a kind lie between "kind:" and "kind;"
+		after, end = max(after, string(f.Kind)+":"), string(f.Kind)+";"
+	}
 	err := s.read(ctx, func() error {
-		rows, err := s.pool.Query(ctx, sqlListQuotas, f.OrgID, f.Tier, f.After, f.Limit)
+		rows, err := s.pool.Query(ctx, sqlListQuotas, f.OrgID, f.Tier, after, f.Limit, end)
 		if err != nil {
 			return err
 		}
@@ -188,7 +193,7 @@ func connectionLost(err error) bool {
 		return len(pe.Code) == 5 && pe.Code[:3] == "57P"
 	}
 	var ce *pgconn.ConnectError
-	return !errors.Is(err, pgx.ErrNoRows) && !errors.Is(err, ErrTierMissing) && !errors.As(err, &ce)
+	return !errors.Is(err, pgx.ErrNoRows) && !errors.Is(err, ErrTierMissing) && !errors.Is(err, ErrUnknownThen) && !errors.As(err, &ce)
 }
 
 // Unavailable tells whether an error means that Postgres can't serve now, so that the call may be repeated: it is away, starting,
@@ -205,5 +210,6 @@ func Unavailable(err error) bool {
 		return false
 	}
 	return err != nil && !errors.Is(err, pgx.ErrNoRows) && !errors.Is(err, ErrTierMissing) && !errors.Is(err, ErrVersionMismatch) &&
-		!errors.Is(err, ErrKeyMissing) && !errors.Is(err, ErrKeyRevoked)
+		!errors.Is(err, ErrKeyMissing) && !errors.Is(err, ErrKeyRevoked) && !errors.Is(err, ErrOutside) && !errors.Is(err, ErrUnknownThen) && !errors.As(err, new(*Beyond)) &&
+		!errors.Is(err, ErrTokenMissing) && !errors.Is(err, ErrTokenNameTaken) && !errors.Is(err, ErrOnceOtherRequest) && !errors.As(err, new(*Replay))
 }

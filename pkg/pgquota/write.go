@@ -21,6 +21,7 @@ type QuotaResult struct {
 	Entry
 	Changed bool
 	Fences  []Fence
+	Names   []string // whose changes Fences are of
 }
 
 // TierResult is what a PutTier led to.
@@ -42,7 +43,7 @@ func (s *Store) PutQuota(ctx context.Context, c Change) (QuotaResult, error) {
 	switch {
 	case c.Subject.Kind == subject.APIKey && err == nil:
 		if err = c.OfKey(key); err == nil {
-			err = s.changeKey(ctx, &key, func(tx pgx.Tx, at placed) (err error) {
+			err = s.changeKey(ctx, &key, c.Within, nil, func(tx pgx.Tx, at placed) (err error) {
 				res, err = putQuota(ctx, tx, c, &at)
 				return err
 			})
@@ -79,12 +80,20 @@ func putQuota(ctx context.Context, tx pgx.Tx, c Change, at *placed) (QuotaResult
 		return QuotaResult{}, err
 	}
 	old, name := cur.entry(c.Subject), c.Subject.String()
+	if at == nil { // a key's owner is looked at with its locks
+		if err := c.Within.Holds(old.OrgID); err != nil {
+			return QuotaResult{}, err
+		}
+	}
 	if err := c.If.check(name, old.Version); err != nil {
 		return QuotaResult{}, err
 	}
 	before, after := applyChange(c, cur)
 	if after.Revoked {
 		return QuotaResult{}, ErrKeyRevoked
+	}
+	if err := c.Within.allows(c, old, cur.tier(), !cur.ofUser()); err != nil {
+		return QuotaResult{}, err
 	}
 	if at == nil {
 		places, err := placesOf(ctx, tx, c.Subject, before, after)
@@ -95,7 +104,7 @@ func putQuota(ctx context.Context, tx pgx.Tx, c Change, at *placed) (QuotaResult
 	}
 	if before != nil && reflect.DeepEqual(*before, after) {
 		fences, err := fencesOf(ctx, tx, name, at.names...)
-		return QuotaResult{Entry: old, Fences: fences}, err
+		return QuotaResult{Entry: old, Fences: fences, Names: append([]string{name}, at.names...)}, err
 	}
 	return writeQuota(ctx, tx, quotaWrite{change: c, before: before, after: after, old: old, key: old.Key, at: *at})
 }
@@ -191,7 +200,7 @@ func writeQuota(ctx context.Context, tx pgx.Tx, w quotaWrite) (QuotaResult, erro
 		return QuotaResult{}, err
 	}
 	fences, err := fencesOf(ctx, tx, name, w.at.names...)
-	return QuotaResult{Entry: entry, Changed: true, Fences: fences}, err
+	return QuotaResult{Entry: entry, Changed: true, Fences: fences, Names: append([]string{name}, w.at.names...)}, err
 }
 
 // eventWrite is one event of quota_events with its row of the outbox.
@@ -206,11 +215,11 @@ type eventWrite struct {
 }
 
 func (e eventWrite) queue(b *pgx.Batch) error {
-	beforeJSON, err := e.before.asJSON()
+	beforeJSON, err := stateJSON(e.before)
 	if err != nil {
 		return err
 	}
-	afterJSON, err := e.after.asJSON()
+	afterJSON, err := stateJSON(e.after)
 	if err != nil {
 		return err
 	}

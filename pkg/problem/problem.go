@@ -23,8 +23,10 @@ const (
 	CodePreconditionFailed = "precondition_failed" // 412
 	CodeBodyTooLarge       = "body_too_large"      // 413
 	CodeUnsupportedMedia   = "unsupported_media_type"
-	CodeInternal           = "internal"    // 500
-	CodeUnavailable        = "unavailable" // 503: may be repeated
+	CodeIdempotencyReused  = "idempotency_key_reused" // 422
+	CodeTooManyRequests    = "too_many_requests"      // 429: may be repeated after Retry-After
+	CodeInternal           = "internal"               // 500
+	CodeUnavailable        = "unavailable"            // 503: may be repeated
 )
 
 // FieldError names one wrong field of the input by its JSON path.

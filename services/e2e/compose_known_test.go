@@ -24,6 +24,7 @@ func configs() map[string]any {
 			Postgres config.Secret `env:"TOLLGATE_POSTGRES_URL,required"`
 			Brokers  string        `env:"TOLLGATE_KAFKA_BROKERS,required"`
 			Token    config.Secret `env:"TOLLGATE_SERVICE_TOKEN,required"`
+			Admin    config.Secret `env:"TOLLGATE_ADMIN_TOKEN"`
 			Region   string        `env:"TOLLGATE_REGION"`
 			Instance string        `env:"TOLLGATE_INSTANCE"`
 			SpoolDir string        `env:"TOLLGATE_SPOOL_DIR"`

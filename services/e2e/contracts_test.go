@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/tollgate-dev/tollgate/pkg/price"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
 	"github.com/tollgate-dev/tollgate/schemas"
@@ -94,5 +95,29 @@ func TestEveryGoldenUsageRecordIsRead(t *testing.T) {
 	})
 	if err != nil || read < 10 {
 		t.Fatalf("read %d examples: %v", read, err)
+	}
+}
+
+// What lies in quota.changes.v1 of the price book, too.
+func TestEveryGoldenPriceEventIsRead(t *testing.T) {
+	const dir = "events/examples/price-changed.v1"
+	for pattern, good := range map[string]bool{dir + "/*.json": true, dir + "/invalid/*.json": false} {
+		names, err := fs.Glob(schemas.FS, pattern)
+		if err != nil || len(names) < 3 {
+			t.Fatalf("%s: %d examples, %v", pattern, len(names), err)
+		}
+		for _, name := range names {
+			text, err := schemas.FS.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, p, err := price.Decode(text)
+			if (err == nil) != good {
+				t.Errorf("%s: valid by the contract: %v, decoded with %v", name, good, err)
+			}
+			if good && err == nil && price.AmountsOf(p) != *c.After {
+				t.Errorf("%s: reads as %+v, says %+v", name, price.AmountsOf(p), *c.After)
+			}
+		}
 	}
 }

@@ -41,6 +41,7 @@ type wholePath struct {
 	err           error
 	stops         []func() error
 	system        *system.System
+	stores        system.Stores
 	kafka         *realkafka.Server
 	clickhouseDSN string
 }
@@ -92,8 +93,9 @@ func (p *wholePath) start() error {
 	p.stops = append(p.stops, func() error { return ch.Close(context.Background()) })
 	p.kafka = kafka
 	p.clickhouseDSN = ch.DSN(clickhouse.Database)
-	p.system, err = system.Start(ctx, system.Stores{RedisURL: "redis://" + redis.Addr + "/0", PostgresURL: pg.DSN(postgres.Database),
-		KafkaBrokers: kafka.Brokers(), ClickHouseURL: p.clickhouseDSN, SpoolDir: filepath.Join(dir, "spool")}, os.Stderr)
+	p.stores = system.Stores{RedisURL: "redis://" + redis.Addr + "/0", PostgresURL: pg.DSN(postgres.Database),
+		KafkaBrokers: kafka.Brokers(), ClickHouseURL: p.clickhouseDSN, SpoolDir: filepath.Join(dir, "spool")}
+	p.system, err = system.Start(ctx, p.stores, os.Stderr)
 	if err != nil {
 		return err
 	}

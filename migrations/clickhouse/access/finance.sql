@@ -1,9 +1,23 @@
--- The read-only user of finance and of people's tools, for real servers: an administrator runs it once, after the migrations.
+-- The read-only user of finance and of people's tools, for real servers: an administrator runs it after the migrations, and again after an upgrade.
 -- Parameter: finance_password (clickhouse-client --param_finance_password=…). The embedded server gets the same user by its
--- configuration, as it can't create users.
--- SELECT covers the whole database because views read with the rights of the reader; readonly = 2 forbids every write.
+-- configuration (pkg/embedded/clickhouse/users.xml.tmpl), as it can't create users; a test compares the two.
+-- Exactly the views, and nothing below them: views read with the rights of their definer, the consumer's user (00004, 00005). readonly = 2 forbids every write,
+-- and can't be changed by the user.
+-- output_format_json_quote_decimals: money is exact in JSON only as a string.
 
 CREATE USER IF NOT EXISTS finance IDENTIFIED WITH sha256_password BY {finance_password:String}
-SETTINGS readonly = 2 READONLY, max_execution_time = 300 MAX 300;
+SETTINGS readonly = 2 READONLY, max_execution_time = 300 MAX 300, output_format_json_quote_decimals = 1;
 
-GRANT SELECT, SHOW ON tollgate.* TO finance;
+REVOKE ALL ON *.* FROM finance;
+
+GRANT SELECT ON tollgate.usage_events TO finance;
+GRANT SELECT ON tollgate.usage_minutely TO finance;
+GRANT SELECT ON tollgate.usage_quarterly TO finance;
+GRANT SELECT ON tollgate.usage_hourly TO finance;
+GRANT SELECT ON tollgate.usage_daily TO finance;
+GRANT SELECT ON tollgate.rejections_hourly TO finance;
+GRANT SELECT ON tollgate.cost_daily TO finance;
+GRANT SELECT ON tollgate.invoice_lines TO finance;
+GRANT SELECT ON tollgate.prices TO finance;
+GRANT SELECT ON tollgate.org_zones TO finance;
+GRANT SELECT ON tollgate.priced_daily TO finance;

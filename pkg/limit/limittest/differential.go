@@ -18,7 +18,7 @@ import (
 )
 
 // Differential makes the same random operations on two implementations and compares every answer: checks, dry runs, repeats, settles
-// of held, settled and unknown requests, changed and lifted limits, published versions, and time that stands, steps, leaps and now and
+// of held, settled and unknown requests, restores, changed and lifted limits, published versions, and time that stands, steps, leaps and now and
 // then runs back. The same seed gives the same operations.
 func Differential(t *testing.T, seed uint64, operations int, model, other Factory) {
 	t.Helper()
@@ -29,6 +29,7 @@ func Differential(t *testing.T, seed uint64, operations int, model, other Factor
 	ctx := context.Background()
 	for i := range operations {
 		clock.Add(g.step())
+		g.now = clock.Now().UnixMilli()
 		op := g.next()
 		gotA, errA := op.do(ctx, a)
 		gotB, errB := op.do(ctx, b)
@@ -98,6 +99,7 @@ type generator struct {
 	known      []uuid.UUID
 	capacities map[string][]int64
 	version    int64
+	now        int64 // the clock's, in ms
 }
 
 const shard = 7
@@ -194,7 +196,10 @@ func (g *generator) newID() uuid.UUID {
 func (g *generator) next() operation {
 	user := subject.Subject{Kind: subject.User, ID: fmt.Sprintf("u%d", g.r.IntN(2))}
 	meta := fmt.Sprintf(`{"n": %d} x`, g.r.IntN(100))
-	switch g.r.IntN(21) {
+	switch g.r.IntN(22) {
+	case 21:
+		r := g.restore()
+		return operation{fmt.Sprintf("restore %+v", r), func(ctx context.Context, s Subject) (any, error) { return restoreOn(ctx, s, r) }}
 	case 20:
 		r := limit.CancelRequest{Subject: user, RequestID: g.id(), Scopes: g.scopes()}
 		r.Shard, r.Spread = g.place(r.RequestID, r.Scopes)

@@ -1,29 +1,115 @@
-// Package clickhousetotals sums up the LEDGER stage: the view usage_events, which shows each event once. It only reads.
+// Package clickhousetotals reads the LEDGER stage for a comparison: the events that its views show, and the views' sums. It only reads.
 package clickhousetotals
 
 import (
 	"context"
 	"database/sql"
-	_ "embed" // the query
+	_ "embed" // the queries
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/google/uuid"
 
 	"github.com/tollgate-dev/tollgate/pkg/reconcile"
 )
 
-//go:embed totals.sql
-var query string
+var (
+	//go:embed events.sql
+	eventsQuery string
+	//go:embed sums.sql
+	sumsQuery string
+	//go:embed rows.sql
+	rowsQuery string
+)
 
 // Ledger is a ledger's database, as clickhouse-go opens it for database/sql.
 type Ledger struct{ DB *sql.DB }
 
-var _ reconcile.Side = Ledger{}
+var _ reconcile.Ledger = Ledger{}
 
-// Totals implements reconcile.Side.
-func (l Ledger) Totals(ctx context.Context) (t reconcile.Totals, err error) {
-	err = l.DB.QueryRowContext(ctx, query).Scan(&t.Events, &t.Requests, &t.RejectedRequests, &t.InputTokens, &t.OutputTokens, &t.CachedInputTokens,
-		&t.EventIDs[0], &t.EventIDs[1])
-	if err != nil {
-		return reconcile.Totals{}, fmt.Errorf("sum up usage_events: %w", err)
+// Events implements reconcile.Ledger. Rows are streamed: memory does not grow with them.
+func (l Ledger) Events(ctx context.Context, which reconcile.Rows, add func(reconcile.Event) error) (err error) {
+	bounded, since := "0", int64(0)
+	if which.To != uuid.Nil {
+		bounded = "1"
 	}
-	return t, nil
+	if !which.Since.IsZero() {
+		since = which.Since.UnixMilli()
+	}
+	ctx = clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{"from_id": which.From.String(), "to_id": which.To.String(), "bounded": bounded,
+		"since": strconv.FormatInt(since, 10), "starts": array(which.Starts)}))
+	rows, err := l.DB.QueryContext(ctx, eventsQuery)
+	if err != nil {
+		return fmt.Errorf("read usage_events: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	var (
+		e         reconcile.Event
+		t         reconcile.Texts
+		partition uint16
+		buf       []byte
+	)
+	for rows.Next() {
+		if err := rows.Scan(&e.ID, &partition, &e.Place.Offset, &e.AtMillis, &e.Input, &e.Output, &e.Cached,
+			&t.UserID, &t.APIKeyID, &t.OrgID, &t.Tier, &t.Model, &t.Reason, &t.Scope, &t.Outcome, &e.Rejected); err != nil {
+			return fmt.Errorf("read usage_events: %w", err)
+		}
+		e.Place.Partition = int(partition)
+		buf = e.SetTexts(&t, buf)
+		if err := add(e); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read usage_events: %w", err)
+	}
+	return nil
+}
+
+// array writes a parameter of type Array(Int64).
+func array(ns []int64) string {
+	texts := make([]string, len(ns))
+	for i, n := range ns {
+		texts[i] = strconv.FormatInt(n, 10)
+	}
+	return "[" + strings.Join(texts, ",") + "]"
+}
+
+// StoredRows implements reconcile.Ledger.
+func (l Ledger) StoredRows(ctx context.Context) (n int64, err error) {
+	if err := l.DB.QueryRowContext(ctx, rowsQuery).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count the rows of usage_ledger: %w", err)
+	}
+	return n, nil
+}
+
+// Sums implements reconcile.Sums.
+func (l Ledger) Sums(ctx context.Context, since time.Time) (sums []reconcile.Sum, err error) {
+	var from int64
+	if !since.IsZero() {
+		from = since.Unix()
+	}
+	rows, err := l.DB.QueryContext(clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{"since": strconv.FormatInt(from, 10)})), sumsQuery)
+	if err != nil {
+		return nil, fmt.Errorf("sum up the views: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var s reconcile.Sum
+		var period int64
+		f := &s.Figures
+		if err := rows.Scan(&s.View, &period, &f.Requests, &f.RejectedRequests, &f.InputTokens, &f.OutputTokens, &f.CachedInputTokens); err != nil {
+			return nil, fmt.Errorf("sum up the views: %w", err)
+		}
+		s.Period = time.Unix(period, 0).UTC()
+		sums = append(sums, s)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("sum up the views: %w", err)
+	}
+	return sums, nil
 }

@@ -1,19 +1,20 @@
-// Package kafkalog sums up the EVENT stage's log: every usable message of the usage topic, each event once.
+// Package kafkalog reads the EVENT stage's log for a comparison: the usage topic, its dead letters and the consumer group's offsets.
 //
-// It reads with no group and commits nothing. Repeats of an event are known by event_id; which one counts is the ledger's rule
-// (migrations/clickhouse/00003): what is no guess comes before expired, and then the one first by offset, then partition. It holds about 100 bytes of memory for each distinct event.
+// It reads with no group and commits nothing.
 package kafkalog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"slices"
+	"strconv"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/segmentio/kafka-go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tollgate-dev/tollgate/pkg/reconcile"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
@@ -22,80 +23,110 @@ import (
 const (
 	maxFetch = 4 << 20          // bytes of one fetch
 	stall    = 20 * time.Second // how long a partition may give nothing though its end is not reached
+	timeout  = 10 * time.Second // of one request
+
+	// sinceMargin is by how much a message's own time may lie before its event's timestamp: clocks differ.
+	sinceMargin = 10 * time.Minute
 )
 
-// Log is one topic. Its fields may be read after Totals.
+// Log is one topic with its dead letters and the group that consumes it.
 type Log struct {
-	Brokers  []string
-	Topic    string                  // usage.Topic if empty
-	Progress func(done, total int64) // messages; may be nil
-
-	Messages int64         // read by the last Totals, repeats included
-	Unusable int64         // of these, what the consumer puts aside
-	Ends     map[int]int64 // next offset of each partition, at the moment Totals began
+	Brokers         []string
+	Topic           string // usage.Topic if empty
+	DeadLetterTopic string // usage.DeadLetterTopic if empty; one that does not exist is an empty one
+	Group           string // the consumer's; none if empty
 }
 
-var _ reconcile.Side = (*Log)(nil)
+var _ reconcile.Log = (*Log)(nil)
 
-// first is the event as the first of its messages tells it, guesses last.
-type first struct {
-	offset                int64
-	partition             int
-	input, output, cached int64
-	outcome               usage.Outcome
-	rejected              bool
-}
+func (l *Log) topic() string { return orElse(l.Topic, usage.Topic) }
 
-// Totals implements reconcile.Side. It reads from the first offset that the log still has up to the end at the moment of the call.
-func (l *Log) Totals(ctx context.Context) (reconcile.Totals, error) {
-	topic := l.Topic
-	if topic == "" {
-		topic = usage.Topic
+func orElse(s, other string) string {
+	if s == "" {
+		return other
 	}
-	transport := &kafka.Transport{}
-	defer transport.CloseIdleConnections()
-	client := &kafka.Client{Addr: kafka.TCP(l.Brokers...), Timeout: 10 * time.Second, Transport: transport}
-	ends, err := offsets(ctx, client, topic)
+	return s
+}
+
+// client is for one call; done closes its connections.
+func (l *Log) client() (client *kafka.Client, done func()) {
+	transport := &kafka.Transport{} // kafka-go's shared one answers questions for metadata from memory
+	return &kafka.Client{Addr: kafka.TCP(l.Brokers...), Timeout: timeout, Transport: transport}, transport.CloseIdleConnections
+}
+
+// Partitions implements reconcile.Log.
+func (l *Log) Partitions(ctx context.Context, since time.Time) ([]reconcile.Partition, error) {
+	client, done := l.client()
+	defer done()
+	return partitions(ctx, client, l.topic(), since)
+}
+
+func partitions(ctx context.Context, client *kafka.Client, topic string, since time.Time) ([]reconcile.Partition, error) {
+	ids, err := partitionIDs(ctx, client, topic)
 	if err != nil {
-		return reconcile.Totals{}, err
+		return nil, err
 	}
-	l.Messages, l.Unusable, l.Ends = 0, 0, map[int]int64{}
-	var total int64
-	for _, p := range ends {
-		l.Ends[p.Partition] = p.LastOffset
-		total += p.LastOffset - p.FirstOffset
+	var ask []kafka.OffsetRequest
+	for _, id := range ids {
+		ask = append(ask, kafka.FirstOffsetOf(id), kafka.LastOffsetOf(id))
 	}
-	events := map[uuid.UUID]first{}
+	ends, err := listOffsets(ctx, client, topic, ask)
+	if err != nil {
+		return nil, err
+	}
+	var out []reconcile.Partition
 	for _, p := range ends {
-		if err := l.read(ctx, client, topic, p, total, events); err != nil {
-			return reconcile.Totals{}, err
+		out = append(out, reconcile.Partition{Partition: p.Partition, Earliest: p.FirstOffset, Start: p.FirstOffset, Latest: p.LastOffset, End: p.LastOffset, Committed: -1})
+	}
+	slices.SortFunc(out, func(a, b reconcile.Partition) int { return a.Partition - b.Partition })
+	if since.IsZero() {
+		return out, nil
+	}
+	ask = nil
+	for _, id := range ids {
+		ask = append(ask, kafka.TimeOffsetOf(id, since.Add(-sinceMargin)))
+	}
+	at, err := listOffsets(ctx, client, topic, ask)
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		p := &out[i]
+		p.Start = p.Latest // no message is so young
+		for _, a := range at {
+			if a.Partition != p.Partition {
+				continue
+			}
+			for offset := range a.Offsets {
+				if offset >= 0 {
+					p.Start = min(max(offset, p.Earliest), p.Latest)
+				}
+			}
 		}
 	}
-	var t reconcile.Totals
-	for id, e := range events {
-		t.Add(usage.Record{EventID: id, InputTokens: e.input, OutputTokens: e.output, CachedInputTokens: e.cached, Outcome: e.outcome, WasRateLimited: e.rejected})
-	}
-	return t, nil
+	return out, nil
 }
 
-// offsets gives the first and the last offset of each partition.
-func offsets(ctx context.Context, client *kafka.Client, topic string) ([]kafka.PartitionOffsets, error) {
+func partitionIDs(ctx context.Context, client *kafka.Client, topic string) (ids []int, err error) {
 	meta, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
 	if err != nil {
 		return nil, fmt.Errorf("ask Kafka for topic %s: %w", topic, err)
 	}
-	var ask []kafka.OffsetRequest
 	for _, t := range meta.Topics {
 		if t.Error != nil {
 			return nil, fmt.Errorf("topic %s: %w", topic, t.Error)
 		}
 		for _, p := range t.Partitions {
-			ask = append(ask, kafka.FirstOffsetOf(p.ID), kafka.LastOffsetOf(p.ID))
+			ids = append(ids, p.ID)
 		}
 	}
-	if len(ask) == 0 {
+	if len(ids) == 0 {
 		return nil, fmt.Errorf("topic %s has no partitions", topic)
 	}
+	return ids, nil
+}
+
+func listOffsets(ctx context.Context, client *kafka.Client, topic string, ask []kafka.OffsetRequest) ([]kafka.PartitionOffsets, error) {
 	r, err := client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: ask}})
 	if err != nil {
 		return nil, fmt.Errorf("ask for the ends of %s: %w", topic, err)
@@ -108,37 +139,128 @@ func offsets(ctx context.Context, client *kafka.Client, topic string) ([]kafka.P
 	return r.Topics[topic], nil
 }
 
-// read adds one partition to events.
-func (l *Log) read(ctx context.Context, client *kafka.Client, topic string, p kafka.PartitionOffsets, total int64, events map[uuid.UUID]first) error {
-	progressed := time.Now()
-	for next := p.FirstOffset; next < p.LastOffset; {
-		// What lies below the end is there already, so no fetch has to wait.
-		f, err := client.Fetch(ctx, &kafka.FetchRequest{Topic: topic, Partition: p.Partition, Offset: next, MinBytes: 1, MaxBytes: maxFetch, MaxWait: time.Second})
-		if err == nil {
-			err = f.Error
+// Committed implements reconcile.Log.
+func (l *Log) Committed(ctx context.Context) (map[int]int64, bool, error) {
+	if l.Group == "" {
+		return nil, false, nil
+	}
+	client, done := l.client()
+	defer done()
+	ids, err := partitionIDs(ctx, client, l.topic())
+	if err != nil {
+		return nil, true, err
+	}
+	r, err := client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: l.Group, Topics: map[string][]int{l.topic(): ids}})
+	if err == nil {
+		err = r.Error
+	}
+	if err != nil {
+		return nil, true, fmt.Errorf("ask for the offsets of group %s: %w", l.Group, err)
+	}
+	at := map[int]int64{}
+	for _, p := range r.Topics[l.topic()] {
+		if p.Error != nil {
+			return nil, true, fmt.Errorf("offset of partition %d of group %s: %w", p.Partition, l.Group, p.Error)
 		}
-		before := next
-		if err == nil {
-			next, err = l.addAll(f.Records, p.Partition, next, p.LastOffset, events)
+		if p.CommittedOffset >= 0 { // -1: nothing
+			at[p.Partition] = p.CommittedOffset
 		}
+	}
+	return at, true, nil
+}
+
+// Read implements reconcile.Log. It reads as many partitions at once as there are processors, each with one fetch of up to 4 MiB.
+func (l *Log) Read(ctx context.Context, spans []reconcile.Span, add func(reconcile.Message) error) error {
+	client, done := l.client()
+	defer done()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, s := range spans {
+		g.Go(func() error {
+			return read(ctx, client, l.topic(), s, func(r *kafka.Record, value []byte) error {
+				at := reconcile.Place{Partition: s.Partition, Offset: r.Offset}
+				rec, err := usage.Decode(value)
+				if err == nil {
+					return add(reconcile.Message{Event: reconcile.FromRecord(&rec, at)})
+				}
+				var why *usage.DecodeError
+				if !errors.As(err, &why) {
+					return err
+				}
+				return add(reconcile.Message{Event: reconcile.Event{Place: at}, Unusable: why.Reason})
+			})
+		})
+	}
+	return g.Wait()
+}
+
+// Headers of a dead letter (the consumer's package kafkadeadletters). Of one that is there twice the last counts: the first is the message's own.
+const (
+	headerReason    = "reason"
+	headerTopic     = "topic"
+	headerPartition = "partition"
+	headerOffset    = "offset"
+)
+
+// DeadLetters implements reconcile.Log.
+func (l *Log) DeadLetters(ctx context.Context, add func(at reconcile.Place, reason string)) error {
+	client, done := l.client()
+	defer done()
+	topic := orElse(l.DeadLetterTopic, usage.DeadLetterTopic)
+	ends, err := partitions(ctx, client, topic, time.Time{})
+	if errors.Is(err, kafka.UnknownTopicOrPartition) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range ends {
+		err := read(ctx, client, topic, reconcile.Span{Partition: p.Partition, Start: p.Earliest, End: p.Latest}, func(r *kafka.Record, _ []byte) error {
+			h := map[string]string{}
+			for _, header := range r.Headers {
+				h[header.Key] = string(header.Value)
+			}
+			partition, err1 := strconv.Atoi(h[headerPartition])
+			offset, err2 := strconv.ParseInt(h[headerOffset], 10, 64)
+			if h[headerTopic] == l.topic() && err1 == nil && err2 == nil {
+				add(reconcile.Place{Partition: partition, Offset: offset}, h[headerReason])
+			}
+			return nil
+		})
 		if err != nil {
-			return fmt.Errorf("read partition %d of %s at offset %d: %w", p.Partition, topic, next, err)
-		}
-		switch {
-		case next > before:
-			progressed = time.Now()
-		case time.Since(progressed) > stall:
-			return fmt.Errorf("read partition %d of %s: nothing at offset %d for %s, though it ends at %d", p.Partition, topic, next, stall, p.LastOffset)
-		}
-		if l.Progress != nil {
-			l.Progress(l.Messages, total)
+			return err
 		}
 	}
 	return nil
 }
 
-// addAll adds the records from offset next up to end, and gives the offset behind the last.
-func (l *Log) addAll(records kafka.RecordReader, partition int, next, end int64, events map[uuid.UUID]first) (int64, error) {
+// read gives the records of a span in order.
+func read(ctx context.Context, client *kafka.Client, topic string, s reconcile.Span, add func(*kafka.Record, []byte) error) error {
+	progressed := time.Now()
+	for next := s.Start; next < s.End; {
+		// What lies below the end is there already, so no fetch has to wait.
+		f, err := client.Fetch(ctx, &kafka.FetchRequest{Topic: topic, Partition: s.Partition, Offset: next, MinBytes: 1, MaxBytes: maxFetch, MaxWait: time.Second})
+		if err == nil {
+			err = f.Error
+		}
+		before := next
+		if err == nil {
+			next, err = readAll(f.Records, next, s.End, add)
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("read partition %d of %s at offset %d: %w", s.Partition, topic, next, err)
+		case next > before:
+			progressed = time.Now()
+		case time.Since(progressed) > stall:
+			return fmt.Errorf("read partition %d of %s: nothing at offset %d for %s, though it ends at %d", s.Partition, topic, next, stall, s.End)
+		}
+	}
+	return nil
+}
+
+// readAll gives the records from offset next up to end, and the offset behind the last.
+func readAll(records kafka.RecordReader, next, end int64, add func(*kafka.Record, []byte) error) (int64, error) {
 	for {
 		r, err := records.ReadRecord()
 		if errors.Is(err, io.EOF) {
@@ -157,28 +279,8 @@ func (l *Log) addAll(records kafka.RecordReader, partition int, next, end int64,
 			continue
 		}
 		next = r.Offset + 1
-		l.add(kafka.Message{Partition: partition, Offset: r.Offset, Value: value}, events)
+		if err := add(r, value); err != nil {
+			return next, err
+		}
 	}
-}
-
-func (l *Log) add(m kafka.Message, events map[uuid.UUID]first) {
-	l.Messages++
-	r, err := usage.Decode(m.Value)
-	if err != nil {
-		l.Unusable++
-		return
-	}
-	found := first{m.Offset, m.Partition, r.InputTokens, r.OutputTokens, r.CachedInputTokens, r.Outcome, r.WasRateLimited}
-	if e, ok := events[r.EventID]; ok && e.stands(found) {
-		return
-	}
-	events[r.EventID] = found
-}
-
-// stands tells whether e counts, of two messages of one event.
-func (e first) stands(against first) bool {
-	if guess, other := e.outcome == usage.Expired, against.outcome == usage.Expired; guess != other {
-		return other
-	}
-	return cmp.Or(cmp.Compare(e.offset, against.offset), cmp.Compare(e.partition, against.partition)) < 0
 }

@@ -8,8 +8,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/pkg/config"
-	"github.com/tollgate-dev/tollgate/services/consumer/internal/clickhouseledger"
 )
 
 // Config is all that the consumer reads from its environment.
@@ -21,6 +21,7 @@ type Config struct {
 	BatchRecords  int           `env:"TOLLGATE_CONSUMER_BATCH_RECORDS" envDefault:"5000"`      // messages
 	BatchBytes    int           `env:"TOLLGATE_CONSUMER_BATCH_BYTES" envDefault:"16777216"`    // of keys and values
 	BatchInterval time.Duration `env:"TOLLGATE_CONSUMER_BATCH_INTERVAL" envDefault:"200ms"`    // the longest a message waits for its batch to fill
+	Reconcile     time.Duration `env:"TOLLGATE_RECONCILE_INTERVAL" envDefault:"1m"`            // between comparisons of views and offsets
 	LogLevel      slog.Level    `env:"TOLLGATE_LOG_LEVEL" envDefault:"info"`                   // debug, info, warn, error
 	Instance      string        `env:"TOLLGATE_INSTANCE" envDefault:"consumer"`                // names this process in logs and to Kafka
 
@@ -28,6 +29,7 @@ type Config struct {
 	LogTo           io.Writer `env:"-"` // standard error if nil
 	Topic           string    `env:"-"` // usage.Topic if empty
 	DeadLetterTopic string    `env:"-"` // usage.DeadLetterTopic if empty
+	QuotaTopic      string    `env:"-"` // usage.QuotaTopic if empty
 }
 
 // ListenAddr implements config.Service.
@@ -65,6 +67,9 @@ func (c *Config) Validate() error {
 	}
 	if c.BatchInterval < time.Millisecond || c.BatchInterval > time.Minute {
 		bad("TOLLGATE_CONSUMER_BATCH_INTERVAL", "must be from 1ms to 1m, is %s", c.BatchInterval)
+	}
+	if c.Reconcile < time.Second || c.Reconcile > 24*time.Hour {
+		bad("TOLLGATE_RECONCILE_INTERVAL", "must be from 1s to 24h, is %s", c.Reconcile)
 	}
 	return errors.Join(errs...)
 }

@@ -20,12 +20,12 @@ func TestDefaultsAreValid(t *testing.T) {
 func TestEveryFaultOfTheConfigurationIsNamed(t *testing.T) {
 	var c Config
 	err := config.Load([]string{"TOLLGATE_KAFKA_BROKERS=nowhere", "TOLLGATE_CLICKHOUSE_URL=http://u:hunter2@h/x", "TOLLGATE_CONSUMER_ADDR=8083", "TOLLGATE_CONSUMER_BATCH_RECORDS=0",
-		"TOLLGATE_CONSUMER_BATCH_BYTES=1", "TOLLGATE_CONSUMER_BATCH_INTERVAL=0s"}, &c)
+		"TOLLGATE_CONSUMER_BATCH_BYTES=1", "TOLLGATE_CONSUMER_BATCH_INTERVAL=0s", "TOLLGATE_RECONCILE_INTERVAL=0s"}, &c)
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, name := range []string{"TOLLGATE_KAFKA_BROKERS", "TOLLGATE_CLICKHOUSE_URL", "TOLLGATE_CONSUMER_ADDR", "TOLLGATE_CONSUMER_BATCH_RECORDS", "TOLLGATE_CONSUMER_BATCH_BYTES",
-		"TOLLGATE_CONSUMER_BATCH_INTERVAL"} {
+		"TOLLGATE_CONSUMER_BATCH_INTERVAL", "TOLLGATE_RECONCILE_INTERVAL"} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("%s is not named in %v", name, err)
 		}

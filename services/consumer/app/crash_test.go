@@ -15,6 +15,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/tollgate-dev/tollgate/migrations"
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/pkg/config"
 	"github.com/tollgate-dev/tollgate/pkg/embedded/clickhouse"
 	embeddedkafka "github.com/tollgate-dev/tollgate/pkg/embedded/kafka"
@@ -22,7 +23,6 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/testkit/realkafka"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/stores"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
-	"github.com/tollgate-dev/tollgate/services/consumer/internal/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/services/consumer/internal/consume"
 	"github.com/tollgate-dev/tollgate/services/consumer/internal/kafkadeadletters"
 	"github.com/tollgate-dev/tollgate/services/consumer/internal/kafkasource"
@@ -49,7 +49,7 @@ func TestStopFlushesThenCommits(t *testing.T) {
 		if left, err := r.uncommitted(); err != nil || left != 0 {
 			t.Errorf("%d messages are not committed (%v)", left, err)
 		}
-		want := []string{"readiness", "loop", "lag", "event log", "dead letters", "clickhouse", "http"}
+		want := []string{"readiness", "prices", "loop", "reconcile", "reconcile connection", "lag", "event log", "dead letters", "clickhouse", "http"}
 		if got := c.stopped(); !slices.Equal(got, want) {
 			t.Errorf("stopped %v, want %v", got, want)
 		}
@@ -219,7 +219,7 @@ func TestKillBetweenInsertAndCommitCountsOnce(t *testing.T) {
 	onBothBrokersWithVictim(t, func(t *testing.T, cfg Config) {
 		victim, _ := crash.Start(t, func() int {
 			log := slog.New(slog.DiscardHandler)
-			ledger, err := clickhouseledger.Open(cfg.ClickHouseURL.Reveal())
+			store, err := clickhouseledger.Open(cfg.ClickHouseURL.Reveal())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -228,7 +228,7 @@ func TestKillBetweenInsertAndCommitCountsOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			reached := make(chan struct{})
-			loop := &consume.Loop{Source: uncommitting{source, reached}, Ledger: ledger, DeadLetters: kafkadeadletters.Open(cfg.KafkaBrokers, cfg.DeadLetterTopic, "victim"),
+			loop := &consume.Loop{Source: uncommitting{source, reached}, Ledger: ledger{store}, DeadLetters: kafkadeadletters.Open(cfg.KafkaBrokers, cfg.DeadLetterTopic, "victim"),
 				Log: log, Now: time.Now, Metrics: consume.NewMetrics(prometheus.NewRegistry(), time.Now), Limits: consume.Limits{Count: 50, Bytes: 1 << 20, Wait: time.Minute}}
 			go func() { _ = loop.Run(context.Background()) }() // until killed
 			<-reached

@@ -64,7 +64,7 @@ type rig struct {
 func newRig(t *testing.T, b broker, dsn string) *rig {
 	t.Helper()
 	r := &rig{t: t, cfg: Config{KafkaBrokers: b.addrs, Topic: b.topic, DeadLetterTopic: b.deadLetters, ClickHouseURL: config.Secret(dsn), Addr: freeAddr(t),
-		Group: "test-" + uuid.NewString(), BatchRecords: 5000, BatchBytes: 16 << 20, BatchInterval: 50 * time.Millisecond, Instance: "test"}}
+		Group: "test-" + uuid.NewString(), BatchRecords: 5000, BatchBytes: 16 << 20, BatchInterval: 50 * time.Millisecond, Reconcile: time.Minute, Instance: "test"}}
 	if err := r.cfg.Validate(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package app wires the consumer: the step from EVENT (Kafka, usage.records.v1) to LEDGER (ClickHouse, usage_event_rows).
+// Package app wires the consumer: the step from EVENT (Kafka, usage.records.v1) to LEDGER (ClickHouse, usage_ledger).
 //
 // Start: HTTP (not ready), ClickHouse and its migrations, dead letters, the event log, the loop, ready. Each store is waited for, as long as
 // it takes; /healthz answers meanwhile. Stop is the reverse: not ready, stop fetching, store the batch, commit, leave the group,
@@ -22,10 +22,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tollgate-dev/tollgate/migrations"
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
 	"github.com/tollgate-dev/tollgate/pkg/observe"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
-	"github.com/tollgate-dev/tollgate/services/consumer/internal/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/services/consumer/internal/consume"
 	"github.com/tollgate-dev/tollgate/services/consumer/internal/kafkadeadletters"
 	"github.com/tollgate-dev/tollgate/services/consumer/internal/kafkasource"
@@ -47,18 +47,18 @@ func Run(ctx context.Context, cfg Config) error {
 	stack := lifecycle.New(log)
 	reg := observe.NewRegistry()
 
-	ledger, err := clickhouseledger.Open(cfg.ClickHouseURL.Reveal())
+	store, err := clickhouseledger.Open(cfg.ClickHouseURL.Reveal())
 	if err != nil {
 		return err
 	}
 	var source *kafkasource.Source // the probe below asks for it only once ready, and it is set by then
 	health := observe.NewHealth(
-		observe.Check{Name: "clickhouse", Ask: ledger.Ping},
+		observe.Check{Name: "clickhouse", Ask: store.Ping},
 		observe.Check{Name: "kafka", Ask: func(ctx context.Context) error { return source.Ping(ctx) }})
 	if err := serve(ctx, stack, cfg.Addr, health, reg); err != nil {
-		return errors.Join(err, ledger.Close())
+		return errors.Join(err, store.Close())
 	}
-	stack.Defer("clickhouse", func(context.Context) error { return ledger.Close() })
+	stack.Defer("clickhouse", func(context.Context) error { return store.Close() })
 	if err := migrate(ctx, cfg, log); err != nil {
 		return endStart(ctx, stack, err)
 	}
@@ -73,10 +73,15 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	stack.Defer("event log", func(context.Context) error { return source.Close() })
 	stack.Go("lag", func(ctx context.Context) error { return watchLag(ctx, source, reg, log) })
+	if err := watchAgreement(stack, cfg, source, reg, log); err != nil {
+		return endStart(ctx, stack, err)
+	}
 
-	loop := &consume.Loop{Source: source, Ledger: ledger, DeadLetters: letters, Log: log, Now: time.Now, Metrics: consume.NewMetrics(reg, time.Now),
+	loop := &consume.Loop{Source: source, Ledger: ledger{store}, DeadLetters: letters, Log: log, Now: time.Now, Metrics: consume.NewMetrics(reg, time.Now),
 		Limits: consume.Limits{Count: cfg.BatchRecords, Bytes: cfg.BatchBytes, Wait: cfg.BatchInterval}}
 	stack.Go("loop", loop.Run)
+
+	stack.Go("prices", func(ctx context.Context) error { return copyPrices(ctx, cfg, reg, log) })
 
 	health.SetReady(true)
 	stack.Defer("readiness", func(context.Context) error { health.SetReady(false); return nil })

@@ -154,6 +154,11 @@ func (l *lines) parts() []string {
 
 func (s *service) send(method, path, body string) (int, map[string]any) {
 	s.t.Helper()
+	return s.sendAs(token, method, path, body)
+}
+
+func (s *service) sendAs(token, method, path, body string) (int, map[string]any) {
+	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)

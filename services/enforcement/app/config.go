@@ -25,6 +25,7 @@ type Config struct {
 	PostgresURL  string        `env:"TOLLGATE_POSTGRES_URL,required"`
 	KafkaBrokers []string      `env:"TOLLGATE_KAFKA_BROKERS,required"`
 	ServiceToken config.Secret `env:"TOLLGATE_SERVICE_TOKEN,required"`
+	AdminToken   config.Secret `env:"TOLLGATE_ADMIN_TOKEN"` // who may correct usage; nobody if empty
 	Region       string        `env:"TOLLGATE_REGION"`
 	Instance     string        `env:"TOLLGATE_INSTANCE"` // the host's name and a random part if empty
 	LogLevel     slog.Level    `env:"TOLLGATE_LOG_LEVEL" envDefault:"INFO"`
@@ -71,8 +72,16 @@ func (c *Config) Validate() error {
 			bad("TOLLGATE_KAFKA_BROKERS", "%q must be host:port", b)
 		}
 	}
-	if n := len(c.ServiceToken.Reveal()); n > 0 && n < 8 {
-		bad("TOLLGATE_SERVICE_TOKEN", "must have at least 8 characters")
+	for _, f := range []struct {
+		name  string
+		token config.Secret
+	}{{"TOLLGATE_SERVICE_TOKEN", c.ServiceToken}, {"TOLLGATE_ADMIN_TOKEN", c.AdminToken}} {
+		if n := len(f.token.Reveal()); n > 0 && n < 8 {
+			bad(f.name, "must have at least 8 characters")
+		}
+	}
+	if c.AdminToken != "" && c.AdminToken == c.ServiceToken {
+		bad("TOLLGATE_ADMIN_TOKEN", "must be another one than TOLLGATE_SERVICE_TOKEN")
 	}
 	for _, f := range []struct{ name, v string }{{"TOLLGATE_REGION", c.Region}, {"TOLLGATE_INSTANCE", c.Instance}} {
 		if f.v != "" && subject.ValidateID(f.v) != nil {

@@ -10,6 +10,10 @@
 //     kafkausage and boltspool). Without a spool, or when it is full, records get 503. What tells of it is tollgate_spool_events and
 //     tollgate_spool_oldest_seconds.
 //
+// When Redis has lost its data (a restart without persistence, a flush), nothing here notices: every bucket is full again, and everybody may use a second
+// day's quota, until somebody calls RestoreBuckets, which puts back what the ledger knows. It is not done by itself: an instance can't tell an
+// empty Redis from a new one, nor whether the ledger has caught up. What to alert on, and what to do then, is in decision 0022.
+//
 // A spool that can't be opened, or that another process uses, stops the start: what is in it must not be forgotten. Each instance needs a
 // directory of its own, and one that is gone leaves what it holds there, until a process is started on that directory.
 //

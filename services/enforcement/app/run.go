@@ -128,8 +128,11 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 func newAPI(cfg Config, engine *decide.Engine, loads httpapi.Loads, health *observe.Health, reg *prometheus.Registry, log *slog.Logger) http.Handler {
-	return httpapi.New(httpapi.Options{Engine: engine, Loads: loads, Health: health, Registry: reg, Log: log, Models: cfg.Models,
-		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, cfg.ServiceToken.Reveal())}})
+	tokens := auth.Tokens{auth.NewGrant("service", auth.Service, cfg.ServiceToken.Reveal())}
+	if cfg.AdminToken != "" {
+		tokens = append(tokens, auth.NewGrant("admin", auth.Admin, cfg.AdminToken.Reveal()))
+	}
+	return httpapi.New(httpapi.Options{Engine: engine, Loads: loads, Health: health, Registry: reg, Log: log, Models: cfg.Models, Tokens: tokens})
 }
 
 // emitEnds looks for reservations that have ended without an event until ctx ends. Failures pass: what is due is offered again.

@@ -147,7 +147,7 @@ func TestRelayPublishesInOrderAtLeastOnceAcrossRestart(t *testing.T) {
 	change(s2)
 	change(s3)
 
-	schema := quotaChangedSchema(t)
+	schema := eventSchema(t, "quota-changed.v1")
 	seen := map[string][]int64{}
 	last := map[string]pgquota.QuotaChanged{}
 	events(t, broker.Addr, func(m kafka.Message) bool {
@@ -236,9 +236,9 @@ func TestRelayWorksOnRealKafka(t *testing.T) {
 	}
 }
 
-func quotaChangedSchema(t *testing.T) *jsonschema.Schema {
+func eventSchema(t *testing.T, event string) *jsonschema.Schema {
 	t.Helper()
-	const name = "events/quota-changed.v1.schema.json"
+	name := "events/" + event + ".schema.json"
 	data, err := fs.ReadFile(schemas.FS, name)
 	if err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestStopsInReverseOrder(t *testing.T) {
 			stopped = append(stopped, l.Part)
 		}
 	}
-	want := []string{"readiness", "http", "redis relay", "kafka relay", "outbox watch", "kafka", "redis", "postgres", "traces"}
+	want := []string{"readiness", "http", "refusal log", "redis relay", "kafka relay", "outbox watch", "kafka", "redis", "postgres", "traces"}
 	if !slices.Equal(stopped, want) {
 		t.Errorf("stopped %q, want %q", stopped, want)
 	}

@@ -6,12 +6,14 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tollgate-dev/tollgate/pkg/auth"
 	"github.com/tollgate-dev/tollgate/pkg/config"
 	"github.com/tollgate-dev/tollgate/pkg/redisurl"
+	"github.com/tollgate-dev/tollgate/services/quota/internal/attempts"
 )
 
 // Config is what the service needs to know. The fields without a variable are for those who start it inside another process.
@@ -23,9 +25,15 @@ type Config struct {
 	AdminToken   config.Secret `env:"TOLLGATE_ADMIN_TOKEN,required"`
 	ViewerToken  config.Secret `env:"TOLLGATE_VIEWER_TOKEN"`
 	ServiceToken config.Secret `env:"TOLLGATE_SERVICE_TOKEN"` // known only to be refused with 403 instead of 401
-	LogLevel     slog.Level    `env:"TOLLGATE_LOG_LEVEL" envDefault:"info"`
-	OTLPEndpoint string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT"` // where traces go; none if empty
-	Instance     string        `env:"TOLLGATE_INSTANCE" envDefault:"quota-0"`
+	// Networks whose X-Forwarded-For tells where a call comes from; none if empty: then whoever opens the connection counts.
+	TrustedProxies []string   `env:"TOLLGATE_TRUSTED_PROXIES"`
+	LogLevel       slog.Level `env:"TOLLGATE_LOG_LEVEL" envDefault:"info"`
+	OTLPEndpoint   string     `env:"OTEL_EXPORTER_OTLP_ENDPOINT"` // where traces go; none if empty
+	Instance       string     `env:"TOLLGATE_INSTANCE" envDefault:"quota-0"`
+
+	// How many tokens an address may try without success, and after how long one more.
+	AttemptBurst int           `env:"TOLLGATE_ATTEMPT_BURST" envDefault:"20"`
+	AttemptEvery time.Duration `env:"TOLLGATE_ATTEMPT_EVERY" envDefault:"1s"`
 
 	Listener net.Listener `env:"-"` // nil: listen on Addr
 	Log      *slog.Logger `env:"-"` // nil: JSON on standard output
@@ -55,6 +63,15 @@ func (c *Config) Validate() error {
 		if _, _, err := net.SplitHostPort(b); err != nil {
 			bad("TOLLGATE_KAFKA_BROKERS", err)
 		}
+	}
+	if _, err := attempts.ParseProxies(c.TrustedProxies); err != nil {
+		bad("TOLLGATE_TRUSTED_PROXIES", err)
+	}
+	if c.AttemptBurst < 1 {
+		bad("TOLLGATE_ATTEMPT_BURST", errors.New("must be at least 1"))
+	}
+	if c.AttemptEvery < time.Millisecond {
+		bad("TOLLGATE_ATTEMPT_EVERY", errors.New("must be at least 1ms"))
 	}
 	known := map[config.Secret]string{}
 	for _, t := range []struct {

@@ -50,13 +50,19 @@ type service struct {
 
 func start(t *testing.T, postgres, redis, brokers string) *service {
 	t.Helper()
+	return startWith(t, postgres, redis, brokers, func(*Config) {})
+}
+
+func startWith(t *testing.T, postgres, redis, brokers string, edit func(*Config)) *service {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &service{t: t, url: "http://" + l.Addr().String(), log: &logBuffer{}}
-	cfg := Config{Addr: l.Addr().String(), PostgresURL: postgres, RedisURL: redis, KafkaBrokers: []string{brokers}, AdminToken: adminToken,
+	cfg := Config{AttemptBurst: 1000, AttemptEvery: time.Second, Addr: l.Addr().String(), PostgresURL: postgres, RedisURL: redis, KafkaBrokers: []string{brokers}, AdminToken: adminToken,
 		Listener: l, Log: observe.NewLogger(s.log, slog.LevelDebug, "quota", "test")}
+	edit(&cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, cfg) }()
@@ -97,11 +103,32 @@ func await(t *testing.T, within time.Duration, what string, ok func() bool) {
 
 func (s *service) call(method, path, body string) (int, map[string]any) {
 	s.t.Helper()
+	return s.callAs(adminToken, method, path, body)
+}
+
+// keys are the ids of all keys.
+func (s *service) keys() (ids []string) {
+	s.t.Helper()
+	_, m := s.call(http.MethodGet, "/internal/api-keys", "")
+	list, _ := m["api_keys"].([]any)
+	for _, k := range list {
+		one, _ := k.(map[string]any)
+		ids = append(ids, fmt.Sprint(one["api_key_id"]))
+	}
+	return ids
+}
+
+// callAs calls with a token; headers are name, value pairs.
+func (s *service) callAs(token, method, path, body string, headers ...string) (int, map[string]any) {
+	s.t.Helper()
 	r, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+adminToken)
+	r.Header.Set("Authorization", "Bearer "+token)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		s.t.Fatal(err)

@@ -18,9 +18,11 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/redisurl"
 	"github.com/tollgate-dev/tollgate/services/quota/internal/api"
+	"github.com/tollgate-dev/tollgate/services/quota/internal/attempts"
 	"github.com/tollgate-dev/tollgate/services/quota/internal/kafkarelay"
 	"github.com/tollgate-dev/tollgate/services/quota/internal/outboxwatch"
 	"github.com/tollgate-dev/tollgate/services/quota/internal/redisrelay"
+	"github.com/tollgate-dev/tollgate/services/quota/internal/refusallog"
 )
 
 // Run serves until ctx ends or a part fails, then stops what it started, last first: intake, relays, connections.
@@ -64,6 +66,12 @@ func Run(ctx context.Context, cfg Config) error {
 	stack.Go("kafka relay", toKafka.Run)
 	toRedis := redisrelay.New(store, client, log, reg)
 	stack.Go("redis relay", toRedis.Run)
+	refusals := refusallog.New(store, cfg.Instance, log)
+	stack.Go("refusal log", refusals.Run)
+	proxies, err := attempts.ParseProxies(cfg.TrustedProxies)
+	if err != nil {
+		return stack.Abort(fmt.Errorf("TOLLGATE_TRUSTED_PROXIES: %w", err))
+	}
 
 	listener := cfg.Listener
 	if listener == nil {
@@ -72,7 +80,8 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 	}
 	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: store.Ping})
-	handler := api.New(api.Config{Store: store, Publisher: toRedis, Committed: toKafka.Wake, Tokens: cfg.tokens(), Health: health, Registry: reg, Log: log})
+	handler := api.New(api.Config{Store: store, Publisher: toRedis, Committed: toKafka.Wake, Tokens: cfg.tokens(), Proxies: proxies,
+		Attempts: attempts.New(cfg.AttemptBurst, cfg.AttemptEvery, time.Now), Refusals: refusals, Health: health, Registry: reg, Log: log})
 	stack.Go("http", func(ctx context.Context) error { return serve(ctx, listener, tracer.Wrap(handler)) })
 
 	health.SetReady(true)

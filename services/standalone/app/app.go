@@ -127,6 +127,11 @@ func (s *standalone) start(ctx context.Context) error {
 	}
 	environ := s.environ()
 	for _, svc := range s.services() {
+		if svc.name == "enforcement" { // before anybody can ask it
+			if err := s.restoreBuckets(ctx, environ); err != nil {
+				return err
+			}
+		}
 		if err := s.startService(ctx, svc, environ); err != nil {
 			return err
 		}

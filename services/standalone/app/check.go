@@ -51,10 +51,10 @@ func (s *standalone) closingCheck(ctx context.Context) error {
 }
 
 // compare repeats the comparison until both agree or time is up.
-func (s *standalone) compare(ctx context.Context, until time.Time) (reconcile.Report, error) {
+func (s *standalone) compare(ctx context.Context, until time.Time) (*reconcile.Report, error) {
 	o, err := clickhouse.ParseDSN(s.stores.ClickHouseURL)
 	if err != nil {
-		return reconcile.Report{}, errors.New("TOLLGATE_CLICKHOUSE_URL can't be read") // the cause may quote the password
+		return nil, errors.New("TOLLGATE_CLICKHOUSE_URL can't be read") // the cause may quote the password
 	}
 	db := clickhouse.OpenDB(o)
 	defer func() { _ = db.Close() }()

@@ -1,13 +1,19 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/envfile"
 )
 
 // IO is what a run may see of the world.
@@ -17,50 +23,158 @@ type IO struct {
 	Stdout, Stderr io.Writer
 }
 
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1 // something went wrong, or differs
+	exitUsage   = 2 // the command line, or an address it needs, can't be used; nothing was done
+)
+
 // errReported is a failure that the command has told in its own words.
 var errReported = errors.New("failed")
 
-// Run runs one command. It returns 0, or 1 if anything went wrong or differs, or 2 for a wrong command line.
+// Values of --output.
+const (
+	outputTable = "table"
+	outputJSON  = "json"
+)
+
+// session is one run: the world and the flags that every command has.
+type session struct {
+	IO
+	output  string
+	envFile string
+}
+
+// Run runs one command and returns its exit code.
 func Run(ctx context.Context, args []string, world IO) int {
-	root := &cobra.Command{
-		Use:           "tollgatectl",
-		Short:         "Tollgate's command line: decide, meter and bill requests to AI inference services",
-		SilenceUsage:  true,
-		SilenceErrors: true,
+	s := &session{IO: world}
+	root, err := s.root()
+	if err == nil {
+		root.SetArgs(args)
+		err = root.ExecuteContext(ctx)
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(replayCommand(world), versionCommand(world))
-	root.SetArgs(args)
-	root.SetOut(world.Stdout)
-	root.SetErr(world.Stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	err := root.ExecuteContext(ctx)
 	var usage usageError
 	switch {
 	case err == nil:
-		return 0
+		return exitOK
 	case errors.Is(err, errReported):
-		return 1
-	case errors.As(err, &usage):
+		return exitFailure
+	case errors.As(err, &usage), isCobraUsage(err):
 		_, _ = fmt.Fprintf(world.Stderr, "tollgatectl: %v\nSee tollgatectl --help.\n", err)
-		return 2
+		return exitUsage
+	case ctx.Err() != nil:
+		_, _ = fmt.Fprintln(world.Stderr, "tollgatectl: interrupted")
+		return exitFailure
 	}
 	_, _ = fmt.Fprintf(world.Stderr, "tollgatectl: %v\n", err)
-	return 1
+	return exitFailure
 }
+
+func (s *session) root() (*cobra.Command, error) {
+	root := &cobra.Command{
+		Use:   "tollgatectl",
+		Short: "Tollgate's command line: decide, meter and bill requests to AI inference services",
+		Long: `Tollgate's command line, for finance and operators.
+
+Addresses and passwords come from flags, else from TOLLGATE_… variables, else from the file .tollgate/env in this directory or a parent, which a
+running standalone writes (--env-file names another one). Times are UTC unless a command says otherwise. Answers go to standard output, all
+else to standard error.
+
+Exit codes: 0 done, and nothing differs; 1 a failure or a difference; 2 the command line can't be used, and nothing was done.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if s.output != outputTable && s.output != outputJSON {
+				return usagef("--output must be table or json, is %q", s.output)
+			}
+			return nil
+		},
+	}
+	root.SetOut(s.Stdout)
+	root.SetErr(s.Stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	fs := root.PersistentFlags()
+	fs.StringVarP(&s.output, "output", "o", outputTable, "`form` of the answer: table or json")
+	fs.StringVar(&s.envFile, "env-file", "", "`file` of NAME=value lines (default: .tollgate/env in this directory or a parent, if there)")
+	if err := root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputTable, outputJSON}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		return nil, err
+	}
+	query, err := queryCommand(s)
+	if err != nil {
+		return nil, err
+	}
+	root.AddGroup(&cobra.Group{ID: groupFinance, Title: "What was used:"}, &cobra.Group{ID: groupOperate, Title: "Is it right:"})
+	reconcile := reconcileCommand(s)
+	reconcile.AddCommand(reconcileBucketsCommand(s))
+	root.AddCommand(query, exportCommand(s), usageCommand(s), topCommand(s), tailCommand(s), reconcile, rebuildCommand(s), replayCommand(s), versionCommand(s))
+	return root, nil
+}
+
+const (
+	groupFinance = "finance"
+	groupOperate = "operate"
+)
 
 // usageError is a command line that can't be followed.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-func versionCommand(world IO) *cobra.Command {
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// isCobraUsage knows cobra's own complaints, which have no type.
+func isCobraUsage(err error) bool {
+	return slices.ContainsFunc([]string{"unknown command", "required flag", "accepts ", "requires at least", "if any flags in the group"},
+		func(begin string) bool { return strings.HasPrefix(err.Error(), begin) })
+}
+
+// vars looks TOLLGATE_… names up.
+func (s *session) vars() (func(name string) string, error) {
+	if s.envFile != "" {
+		return envfile.VarsIn(s.Environ, s.envFile)
+	}
+	return envfile.Vars(s.Environ, s.Dir)
+}
+
+// need looks names up that must be there.
+func (s *session) need(names ...string) (map[string]string, error) {
+	vars, err := s.vars()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	var missing []string
+	for _, n := range names {
+		if out[n] = vars(n); out[n] == "" {
+			missing = append(missing, n)
+		}
+	}
+	if missing != nil {
+		return nil, usagef("%s: not set in the environment or %s; is `make run` running?", strings.Join(missing, ", "), cmp.Or(s.envFile, envfile.Name))
+	}
+	return out, nil
+}
+
+// httpURL tells whether a text is an address.
+func httpURL(name, text string) error {
+	if u, err := url.Parse(text); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return usagef("%s: %q is not a URL like http://127.0.0.1:8123", name, text)
+	}
+	return nil
+}
+
+func (s *session) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.Stderr, format+"\n", args...)
+}
+
+func versionCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version this command was built from",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(world.Stdout, version())
+			_, err := fmt.Fprintln(s.Stdout, version())
 			return err
 		},
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/tollgate-dev/tollgate/pkg/client"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
-	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/envfile"
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/ledger"
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/progress"
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/replay"
@@ -39,7 +38,7 @@ type replayFlags struct {
 	json                                    bool
 }
 
-func replayCommand(world IO) *cobra.Command {
+func replayCommand(s *session) *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay --trace FILE",
@@ -52,7 +51,11 @@ them. Addresses and tokens come from the flags, else from TOLLGATE_… variables
 where a running standalone writes it. Exit code 1: a call failed, or the ledger differs.`,
 		Example: "  tollgatectl replay --trace trace.csv --users 500 --speed 600 --quota unlimited",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runReplay(cmd.Context(), f, world) },
+		GroupID: groupOperate,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.json = f.json || s.output == outputJSON
+			return runReplay(cmd.Context(), f, s)
+		},
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.trace, "trace", "", "CSV `file` to replay (required)")
@@ -65,7 +68,7 @@ where a running standalone writes it. Exit code 1: a call failed, or the ledger 
 	fs.StringVar(&f.model, "model", "grok-2", "`name` of the model asked for")
 	fs.IntVar(&f.workers, "workers", 32, "checks, and as many records, at once")
 	fs.DurationVar(&f.waitLedger, "wait-ledger", time.Minute, "give up when the ledger has not moved for so long (0: don't compare)")
-	fs.BoolVar(&f.json, "json", false, "print the account as JSON")
+	fs.BoolVar(&f.json, "json", false, "the same as --output json")
 	fs.StringVar(&f.enforcementURL, "enforcement-url", "", "default: TOLLGATE_ENFORCEMENT_URL")
 	fs.StringVar(&f.quotaURL, "quota-url", "", "default: TOLLGATE_QUOTA_URL")
 	fs.StringVar(&f.clickhouseURL, "clickhouse-url", "", "default: TOLLGATE_CLICKHOUSE_URL; without one nothing is compared")
@@ -75,8 +78,8 @@ where a running standalone writes it. Exit code 1: a call failed, or the ledger 
 }
 
 // fill takes what no flag gave from the environment and checks the rest.
-func (f *replayFlags) fill(world IO) error {
-	vars, err := envfile.Vars(world.Environ, world.Dir)
+func (f *replayFlags) fill(s *session) error {
+	vars, err := s.vars()
 	if err != nil {
 		return err
 	}
@@ -120,8 +123,9 @@ func (f *replayFlags) fill(world IO) error {
 	return nil
 }
 
-func runReplay(ctx context.Context, f replayFlags, world IO) error {
-	if err := f.fill(world); err != nil {
+func runReplay(ctx context.Context, f replayFlags, s *session) error {
+	world := s.IO
+	if err := f.fill(s); err != nil {
 		return err
 	}
 	file, err := os.Open(f.trace)

@@ -2,9 +2,6 @@ package consume
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"slices"
 
@@ -60,30 +57,11 @@ func (b *batch) positions() []Position {
 	return out
 }
 
-// order sorts rows by partition and offset: the same messages make the same block, in whatever order the partitions were read.
+// order sorts rows by partition and offset: of an event's repeats in a batch the first in the log is stored.
 func order(rows []Row) {
 	slices.SortFunc(rows, func(a, b Row) int { return comparePositions(a.Message.Position, b.Message.Position) })
 }
 
 func comparePositions(a, b Position) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
-}
-
-// Token names a block of rows by their places and ids. The same rows in the same order have the same token, however often and by
-// whomever they are inserted. The ids are part of it because offsets alone are not unique: a topic that was made anew begins at
-// 0 again, and a ledger that knows the token would drop its rows.
-func Token(rows []Row) string {
-	h := sha256.New()
-	var n [8]byte
-	for _, r := range rows {
-		at := r.Message.Position
-		h.Write([]byte(at.Topic))
-		h.Write([]byte{0})
-		for _, v := range []uint64{uint64(at.Partition), uint64(at.Offset)} {
-			binary.BigEndian.PutUint64(n[:], v)
-			h.Write(n[:])
-		}
-		h.Write(r.Record.EventID[:])
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }

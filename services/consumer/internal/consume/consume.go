@@ -52,10 +52,10 @@ type Source interface {
 	Commit(ctx context.Context, at []Position) error
 }
 
-// Ledger stores rows. All of a call's rows are stored or none, and once it returned nil they stay. Inserting the same rows again
-// with the same token, or the same event in any other call, must not count twice.
+// Ledger stores rows. Once it returned nil all of a call's rows count and stay; after an error some may. A row whose event was stored
+// before, in whatever call, must not count twice.
 type Ledger interface {
-	Insert(ctx context.Context, token string, rows []Row) error
+	Store(ctx context.Context, rows []Row) error
 }
 
 // DeadLetters keeps what can't be used. It returns nil once all of it is durable.

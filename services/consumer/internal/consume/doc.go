@@ -5,8 +5,8 @@
 // repeats, and what removes the repeat, if the process dies
 //
 //   - before the insert: the messages come again; nothing was stored.
-//   - during the insert, or before its answer arrives: the rows may be there. The same batch is tried again with the same
-//     token, and the ledger drops it; after a restart batches are cut elsewhere, and the ledger shows one row an event_id.
+//   - during the insert, or before its answer arrives: the rows may be there. The same batch is tried again, or after a
+//     restart one that is cut elsewhere, and the ledger leaves out the events that it has.
 //   - between the insert and the dead letters, or between them and the commit: rows and dead letters come again. Rows as above;
 //     a dead letter may be in its topic twice, with the same topic, partition and offset headers.
 //   - after the commit: nothing.

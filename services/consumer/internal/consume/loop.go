@@ -130,8 +130,7 @@ func (l *Loop) insert(ctx context.Context, rows []Row) ([]DeadLetter, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	token := Token(rows)
-	err := l.retry(ctx, "insert", func(ctx context.Context) error { return l.Ledger.Insert(ctx, token, rows) })
+	err := l.retry(ctx, "insert", func(ctx context.Context) error { return l.Ledger.Store(ctx, rows) })
 	switch {
 	case err == nil:
 		return nil, nil

@@ -205,3 +205,11 @@ func (s *Source) Lag(ctx context.Context) (map[int]int64, error) {
 	}
 	return lag, beyond
 }
+
+// Lag is Source.Lag for whoever is no member of the group.
+func Lag(ctx context.Context, cfg Config) (map[int]int64, error) {
+	transport := &kafka.Transport{ClientID: cfg.ClientID}
+	defer transport.CloseIdleConnections()
+	s := &Source{cfg: cfg, client: &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Timeout: askTimeout, Transport: transport}}
+	return s.Lag(ctx)
+}

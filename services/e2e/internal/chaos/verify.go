@@ -94,7 +94,7 @@ func verify(ctx context.Context, db *sql.DB, brokers []string, l *load) error {
 	for {
 		missing = l.compare(ctx, db)
 		if missing == nil {
-			var r reconcile.Report
+			var r *reconcile.Report
 			r, report = reconcile.LogAndLedger(ctx, &kafkalog.Log{Brokers: brokers}, clickhousetotals.Ledger{DB: db})
 			if report == nil && !r.Agree() {
 				report = errors.New(r.String())

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/tollgate-dev/tollgate/pkg/auth"
 	"github.com/tollgate-dev/tollgate/pkg/problem"
 	"github.com/tollgate-dev/tollgate/pkg/strictjson"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
@@ -114,7 +115,7 @@ func (s *server) getLoad(w http.ResponseWriter, _ *http.Request) error {
 // mountLoad adds the two calls of /internal/load.
 func (s *server) mountLoad(mux *http.ServeMux) {
 	const path = "/internal/load"
-	mux.Handle(http.MethodPut+" "+path, s.route(path, s.authorised(s.putLoad)))
-	mux.Handle(http.MethodGet+" "+path, s.route(path, s.authorised(s.getLoad)))
-	mux.Handle(path, s.route(path, s.authorised(methodNotAllowed(http.MethodGet+", "+http.MethodPut))))
+	mux.Handle(http.MethodPut+" "+path, s.route(path, s.authorised(s.putLoad, auth.Service)))
+	mux.Handle(http.MethodGet+" "+path, s.route(path, s.authorised(s.getLoad, auth.Service, auth.Admin)))
+	mux.Handle(path, s.route(path, s.authorised(methodNotAllowed(http.MethodGet+", "+http.MethodPut), auth.Service, auth.Admin)))
 }

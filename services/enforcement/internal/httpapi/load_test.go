@@ -277,3 +277,13 @@ func TestRefusalsForGoodComeBeforeSheddingAndKeysShedByTheirUser(t *testing.T) {
 		t.Errorf("a load that nobody renewed sheds: %+v", a)
 	}
 }
+
+func TestAdminSeesTheLoadAndDoesNotReportIt(t *testing.T) {
+	w := newWorld(t)
+	if resp := (call{method: "GET", path: "/internal/load", token: "Bearer " + adminToken}).do(t, w); resp.StatusCode != 200 {
+		t.Error(resp.StatusCode)
+	}
+	if resp := (call{method: "PUT", path: "/internal/load", body: `{"load":0.5,"ttl_ms":5000}`, token: "Bearer " + adminToken, beyond: true}).do(t, w); resp.StatusCode != 403 || len(w.loads) != 0 {
+		t.Error(resp.StatusCode, w.loads)
+	}
+}

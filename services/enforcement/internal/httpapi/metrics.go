@@ -20,6 +20,7 @@ type metrics struct {
 	records *prometheus.CounterVec
 	draws   *prometheus.CounterVec
 	smaller *prometheus.CounterVec
+	adjusts *prometheus.CounterVec
 	seconds prometheus.Histogram
 }
 
@@ -46,12 +47,14 @@ func newMetrics(reg prometheus.Registerer, models []string) *metrics {
 			Help: "Records by outcome and by what the settlement met: settled, already_settled, unknown, or error."}, []string{"outcome", "status"}),
 		draws: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_consumes_total",
 			Help: "Draws of streams by result: allowed, why the stream may not go on, or error."}, []string{"result"}),
+		adjusts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_adjustments_total",
+			Help: "Corrections of earlier events, by result: durable or error."}, []string{"result"}),
 		smaller: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_fallbacks_total",
 			Help: "Allowed checks that were given another model than they asked for, by tier and both models."}, []string{"tier", "requested", "served"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tollgate_check_seconds",
 			Help: "Time to decide.", Buckets: []float64{.0002, .0005, .001, .002, .003, .005, .01, .02, .05, .1, .5, 2}}),
 	}
-	reg.MustRegister(m.checks, m.records, m.draws, m.smaller, m.seconds)
+	reg.MustRegister(m.checks, m.records, m.draws, m.adjusts, m.smaller, m.seconds)
 	return m
 }
 
@@ -86,6 +89,14 @@ func (m *metrics) consume(d decide.Drawn, err error) {
 		result = known(knownReasons, d.Reason)
 	}
 	m.draws.WithLabelValues(result).Inc()
+}
+
+func (m *metrics) adjust(err error) {
+	result := "durable"
+	if err != nil {
+		result = failed
+	}
+	m.adjusts.WithLabelValues(result).Inc()
 }
 
 func (m *metrics) record(o usage.Outcome, status limit.SettleStatus, err error) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ type Engine interface {
 	Consume(ctx context.Context, r decide.Draw) (decide.Drawn, error)
 	Record(ctx context.Context, u decide.Used) (decide.Recorded, error)
 	Status(ctx context.Context, s subject.Subject) (decide.Status, error)
+	Adjust(ctx context.Context, a decide.Adjustment) (uuid.UUID, error)
 }
 
 var _ Engine = (*decide.Engine)(nil)
@@ -64,20 +66,22 @@ func New(o Options) http.Handler {
 	}
 	for _, r := range []struct {
 		method, template string
+		role             auth.Role
 		h                handlerFunc
 	}{
-		{http.MethodPost, "/internal/rate-limit/check", s.check},
-		{http.MethodPost, "/internal/rate-limit/consume", s.consume},
-		{http.MethodPost, "/internal/rate-limit/record", s.record},
-		{http.MethodGet, "/internal/rate-limit/status/user/{user_id}", s.userStatus},
-		{http.MethodGet, "/internal/rate-limit/status/api_key/{key_id}", s.keyStatus},
+		{http.MethodPost, "/internal/rate-limit/check", auth.Service, s.check},
+		{http.MethodPost, "/internal/rate-limit/consume", auth.Service, s.consume},
+		{http.MethodPost, "/internal/rate-limit/record", auth.Service, s.record},
+		{http.MethodGet, "/internal/rate-limit/status/user/{user_id}", auth.Service, s.userStatus},
+		{http.MethodGet, "/internal/rate-limit/status/api_key/{key_id}", auth.Service, s.keyStatus},
+		{http.MethodPost, "/internal/adjustments", auth.Admin, s.adjust},
 	} {
-		mux.Handle(r.method+" "+r.template, s.route(r.template, s.authorised(r.h)))
-		mux.Handle(r.template, s.route(r.template, s.authorised(methodNotAllowed(r.method))))
+		mux.Handle(r.method+" "+r.template, s.route(r.template, s.authorised(r.h, r.role)))
+		mux.Handle(r.template, s.route(r.template, s.authorised(methodNotAllowed(r.method), r.role)))
 	}
 	s.mountLoad(mux)
 	for _, p := range []string{"/internal", "/internal/"} { // without the first the mux would redirect to the second
-		mux.Handle(p, s.route("other", s.authorised(notFound)))
+		mux.Handle(p, s.route("other", s.authorised(notFound, auth.Service, auth.Admin)))
 	}
 	mux.Handle("/", s.route("other", notFound))
 	s.handler = mux
@@ -87,7 +91,7 @@ func New(o Options) http.Handler {
 // ServeHTTP answers a path that is not in its canonical form with 404; the mux would redirect it.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); path.Clean(p) != p {
-		s.route("other", s.authorised(notFound)).ServeHTTP(w, r)
+		s.route("other", s.authorised(notFound, auth.Service, auth.Admin)).ServeHTTP(w, r)
 		return
 	}
 	s.handler.ServeHTTP(w, r)
@@ -126,11 +130,16 @@ func (s *server) route(template string, h handlerFunc) http.Handler {
 	})
 }
 
-// authorised lets only bearers of the service token through.
-func (s *server) authorised(h handlerFunc) handlerFunc {
+// authorised lets only bearers of a token of one of the roles through. A known one of another role is logged by its name; a token never is.
+func (s *server) authorised(h handlerFunc, roles ...auth.Role) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if g, ok := s.tokens.Find(auth.Bearer(r)); !ok || g.Role != auth.Service {
-			return problem.New(http.StatusUnauthorized, problem.CodeUnauthorized, "Send the service token: Authorization: Bearer <token>.")
+		g, ok := s.tokens.Find(auth.Bearer(r))
+		switch {
+		case !ok:
+			return problem.New(http.StatusUnauthorized, problem.CodeUnauthorized, "Send the "+string(roles[0])+" token: Authorization: Bearer <token>.")
+		case !slices.Contains(roles, g.Role):
+			s.log.WarnContext(r.Context(), "refused", "reason", problem.CodeForbidden, "actor", g.Name, "route", r.Pattern, "request_id", w.Header().Get("X-Request-Id"))
+			return problem.New(http.StatusForbidden, problem.CodeForbidden, "This token's role does not allow that.")
 		}
 		return h(w, r)
 	}

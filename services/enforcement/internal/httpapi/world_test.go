@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 	health.SetReady(true)
 	w.Handler = New(Options{Engine: decide.New(w, w.limiter, w, decide.Options{Region: "eu", Instance: "i1", Now: w.clock,
 		Load: w, Fallback: shed.Fallbacks{"grok-4": "grok-2"}}), Loads: w, Health: health, Registry: w.reg,
-		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, token)}, Models: []string{"grok-2", "grok-4"}})
+		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, token), auth.NewGrant("admin", auth.Admin, adminToken)}, Models: []string{"grok-2", "grok-4"}})
 	return w
 }
 

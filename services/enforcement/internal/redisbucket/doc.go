@@ -16,6 +16,7 @@
 // # When something fails
 //
 // Redis away or slow: an error; the caller doesn't know whether the decision was made, and repeats it with the same request id, which
-// charges once. Script cache lost: go-redis sends the script again, no error. Redis restarted empty: all buckets are full. A caller
+// charges once. Script cache lost: go-redis sends the script again, no error. Redis restarted empty: all buckets are full,
+// until Restore has put back what the ledger remembers (app.RestoreBuckets). A caller
 // that dies: its slot returns when its lease ends, and Due settles its reservation by what it held.
 package redisbucket

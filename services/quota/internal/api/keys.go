@@ -2,12 +2,9 @@ package api
 
 import (
 	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
@@ -105,13 +102,16 @@ func newSecret() (string, pgquota.Secret) {
 
 func (s *server) postKey(c echo.Context) error {
 	var body newKeyBody
-	var wrong []problem.FieldError
+	once, wrong, err := readOnce(c)
+	if err != nil {
+		return err
+	}
 	if err := strictjson.Read(c.Request(), &body); err != nil {
 		fields, other := split(err)
 		if other != nil {
 			return other
 		}
-		wrong = fields
+		wrong = append(wrong, fields...)
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -119,15 +119,26 @@ func (s *server) postKey(c echo.Context) error {
 	}
 	secret, kept := newSecret()
 	key := body.key(id.String(), kept, actor(c))
+	location := "/internal/api-keys/" + url.PathEscape(key.ID)
+	key.Within, key.Once = within(c), onceKey(once, http.StatusCreated, location, secret)
 	if wrong = merge(wrong, fieldErrors(key.Validate())); len(wrong) > 0 {
 		return problem.Invalid(s.alsoUnknownTier(c.Request().Context(), body.Tier, wrong)...)
 	}
 	res, err := s.Store.CreateKey(c.Request().Context(), key)
-	if err != nil {
+	if done, err := s.replay(c, once, kindKey, err); done || err != nil {
 		return err
 	}
-	c.Response().Header().Set("Location", "/internal/api-keys/"+url.PathEscape(key.ID))
+	c.Response().Header().Set("Location", location)
 	return s.answerKey(c, http.StatusCreated, res, secret)
+}
+
+// onceKey keeps the answer of a call that makes a secret.
+func onceKey(o *once, status int, location, secret string) *pgquota.Once[pgquota.QuotaResult] {
+	return askOnce(o, func(res pgquota.QuotaResult) (kept, any) {
+		v := viewKey(listed(res.Entry))
+		v.Secret = secret
+		return kept{Status: status, ETag: etag(res.Version), Location: location, Names: res.Names}, v
+	})
 }
 
 func (s *server) answerKey(c echo.Context, status int, res pgquota.QuotaResult, secret string) error {
@@ -147,8 +158,17 @@ func (s *server) keyEntry(c echo.Context) (pgquota.Entry, error) {
 		return pgquota.Entry{}, problem.Invalid(wrong...)
 	}
 	e, err := s.Store.Entry(c.Request().Context(), subject.Subject{Kind: subject.APIKey, ID: id})
-	if err == nil && e.Key == nil {
-		err = pgquota.ErrKeyMissing
+	switch {
+	case err != nil:
+		return pgquota.Entry{}, err
+	case e.Key == nil && within(c) != "":
+		return pgquota.Entry{}, pgquota.ErrOutside
+	case e.Key == nil:
+		return pgquota.Entry{}, pgquota.ErrKeyMissing
+	case within(c) != "" && e.Key.UserID != "":
+		_, err = s.userEntry(c, e.Key.UserID)
+	default:
+		err = inOrg(c, e.Key.OrgID)
 	}
 	return e, err
 }
@@ -177,6 +197,15 @@ func (s *server) getKeyQuota(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	at, wrong := readAt(c)
+	if wrong != nil {
+		return problem.Invalid(wrong...)
+	}
+	if at != nil {
+		if e, err = s.Store.EntryAt(c.Request().Context(), e.Subject, *at); err != nil {
+			return err
+		}
+	}
 	c.Response().Header().Set("ETag", etag(e.Version)) // no 304, as for users: the tier may have changed
 	return c.JSON(http.StatusOK, keyQuotaView{ID: e.Key.ID, View: e.View()})
 }
@@ -196,7 +225,7 @@ func (s *server) putKeyQuota(c echo.Context) error {
 		}
 		wrong = append(wrong, fields...)
 	}
-	change := pgquota.Change{Subject: e.Subject, Tier: body.Tier, Suspended: body.Suspended, Own: body.own(), If: cond, Actor: actor(c), Reason: body.Reason}
+	change := pgquota.Change{Subject: e.Subject, Tier: body.Tier, Suspended: body.Suspended, Own: body.own(), If: cond, Within: within(c), Actor: actor(c), Reason: body.Reason}
 	if wrong = merge(wrong, fieldErrors(errors.Join(change.Validate(), change.OfKey(*e.Key)))); len(wrong) > 0 {
 		return problem.Invalid(s.alsoUnknownTier(ctx, body.Tier, wrong)...)
 	}
@@ -209,13 +238,14 @@ func (s *server) putKeyQuota(c echo.Context) error {
 }
 
 // keyChange reads what a rotation or a revocation asks for. Neither needs a body.
-func (s *server) keyChange(c echo.Context) (pgquota.KeyChange, error) {
+func (s *server) keyChange(c echo.Context, also ...problem.FieldError) (pgquota.KeyChange, error) {
 	e, err := s.keyEntry(c)
 	if err != nil {
 		return pgquota.KeyChange{}, err
 	}
 	r := c.Request()
 	cond, wrong := precondition(r.Header)
+	wrong = append(also, wrong...)
 	var body struct {
 		Reason string `json:"reason"`
 	}
@@ -228,7 +258,7 @@ func (s *server) keyChange(c echo.Context) (pgquota.KeyChange, error) {
 			wrong = append(wrong, fields...)
 		}
 	}
-	change := pgquota.KeyChange{ID: e.Key.ID, If: cond, Actor: actor(c), Reason: body.Reason}
+	change := pgquota.KeyChange{ID: e.Key.ID, If: cond, Within: within(c), Actor: actor(c), Reason: body.Reason}
 	if wrong = merge(wrong, fieldErrors(change.Validate())); len(wrong) > 0 {
 		return change, problem.Invalid(wrong...)
 	}
@@ -236,13 +266,18 @@ func (s *server) keyChange(c echo.Context) (pgquota.KeyChange, error) {
 }
 
 func (s *server) rotateKey(c echo.Context) error {
-	change, err := s.keyChange(c)
+	once, wrong, err := readOnce(c)
+	if err != nil {
+		return err
+	}
+	change, err := s.keyChange(c, wrong...)
 	if err != nil {
 		return err
 	}
 	secret, kept := newSecret()
+	change.Once = onceKey(once, http.StatusOK, "", secret)
 	res, err := s.Store.RotateKey(c.Request().Context(), change, kept)
-	if err != nil {
+	if done, err := s.replay(c, once, kindKey, err); done || err != nil {
 		return err
 	}
 	return s.answerKey(c, http.StatusOK, res, secret)
@@ -260,71 +295,26 @@ func (s *server) deleteKey(c echo.Context) error {
 	return s.answerKey(c, http.StatusOK, res, "")
 }
 
-// Pages of a list.
-const (
-	defaultPage = 100
-	maxPage     = 1000
-)
-
 func (s *server) listKeys(c echo.Context) error {
-	f, wrong := keyFilter(c.QueryParams())
+	var f pgquota.KeyFilter
+	p, wrong := readPage(c, params{"user_id": takeID(&f.UserID), "org_id": takeID(&f.OrgID)})
 	if len(wrong) > 0 {
 		return problem.Invalid(wrong...)
 	}
-	most := f.Limit
-	f.Limit++ // one more tells whether there is a next page
+	if f.OrgID != "" {
+		if err := inOrg(c, f.OrgID); err != nil {
+			return err
+		}
+	}
+	f.Within, f.After, f.Limit = string(within(c)), p.after, p.limit+1
 	keys, err := s.Store.Keys(c.Request().Context(), f)
 	if err != nil {
 		return err
 	}
-	var page struct {
+	var answer struct {
 		Keys []keyView `json:"api_keys"`
 		Next string    `json:"next_cursor"` // "": this is the last page
 	}
-	if len(keys) > most {
-		keys = keys[:most]
-		page.Next = base64.RawURLEncoding.EncodeToString([]byte(keys[most-1].ID))
-	}
-	page.Keys = make([]keyView, len(keys))
-	for i, k := range keys {
-		page.Keys[i] = viewKey(k)
-	}
-	return c.JSON(http.StatusOK, page)
-}
-
-func keyFilter(q url.Values) (pgquota.KeyFilter, []problem.FieldError) {
-	f := pgquota.KeyFilter{Limit: defaultPage}
-	var wrong []problem.FieldError
-	names := make([]string, 0, len(q))
-	for name := range q {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		var err error
-		v := q.Get(name)
-		switch {
-		case len(q[name]) > 1:
-			err = errors.New("is given twice")
-		case name == "user_id":
-			f.UserID, err = v, subject.ValidateID(v)
-		case name == "org_id":
-			f.OrgID, err = v, subject.ValidateID(v)
-		case name == "limit":
-			if f.Limit, err = strconv.Atoi(v); err != nil || f.Limit < 1 || f.Limit > maxPage {
-				err = errors.New("must be a whole number from 1 to 1000")
-			}
-		case name == "cursor":
-			after, e := base64.RawURLEncoding.DecodeString(v)
-			if f.After = string(after); e != nil || subject.ValidateID(f.After) != nil {
-				err = errors.New("must be the next_cursor of a page before")
-			}
-		default:
-			err = errors.New("is not a known parameter")
-		}
-		if err != nil {
-			wrong = append(wrong, problem.FieldError{Field: cut(name), Detail: err.Error()})
-		}
-	}
-	return f, wrong
+	answer.Keys, answer.Next = fill(p, keys, viewKey, func(k pgquota.ListedKey) string { return k.ID })
+	return c.JSON(http.StatusOK, answer)
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/pb33f/libopenapi"
@@ -27,6 +28,8 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/problem"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/stores"
 	"github.com/tollgate-dev/tollgate/schemas"
+	"github.com/tollgate-dev/tollgate/services/quota/internal/attempts"
+	"github.com/tollgate-dev/tollgate/services/quota/internal/refusallog"
 )
 
 func TestMain(m *testing.M) { stores.Main(m) }
@@ -61,11 +64,28 @@ type harness struct {
 	store   *pgquota.Store
 	db      *sql.DB
 	redis   *published
-	log     *bytes.Buffer
+	log     *logBuffer
 	spec    validator.Validator
+
+	logger   *slog.Logger
+	refusals *refusallog.Log
+	burst    int // failed attempts that an address has
 }
 
-func newHarness(t *testing.T) *harness {
+// logBuffer may be written by several calls at once.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+func (l *logBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
+
+func newHarness(t *testing.T, options ...func(*harness)) *harness {
 	t.Helper()
 	url := stores.Postgres(t)
 	db, err := sql.Open("pgx", url)
@@ -80,11 +100,16 @@ func newHarness(t *testing.T) *harness {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close(); _ = db.Close() })
-	h := &harness{t: t, store: store, db: db, redis: &published{}, log: &bytes.Buffer{}, spec: spec(t)}
+	h := &harness{t: t, store: store, db: db, redis: &published{}, log: &logBuffer{}, spec: spec(t), burst: 1_000_000}
+	for _, o := range options {
+		o(h)
+	}
 	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: store.Ping})
 	health.SetReady(true)
+	h.logger = observe.NewLogger(h.log, slog.LevelDebug, "quota", "test")
+	h.refusals = refusallog.New(store, "test", h.logger)
 	h.handler = New(Config{Store: store, Publisher: h.redis, Committed: func() {}, Health: health, Registry: observe.NewRegistry(),
-		Log: observe.NewLogger(h.log, slog.LevelDebug, "quota", "test"),
+		Log: h.logger, Refusals: h.refusals, Attempts: attempts.New(h.burst, time.Second, time.Now),
 		Tokens: auth.Tokens{auth.NewGrant("admin", auth.Admin, adminToken), auth.NewGrant("viewer", auth.Viewer, viewerToken),
 			auth.NewGrant("service", auth.Service, serviceToken)}})
 	return h
@@ -177,24 +202,26 @@ func (h *harness) check(method, target string, a answer) {
 		}
 	}
 	// The validator matches paths decoded, where an id with a slash is two segments. The answer is the same for any id.
-	known := target
-	for _, prefix := range []string{"/internal/quota/", "/internal/tiers/"} {
+	known, _, _ := strings.Cut(target, "?")
+	for _, prefix := range []string{"/internal/quota/", "/internal/tiers/", "/internal/prices/"} {
 		if id, ok := strings.CutPrefix(target, prefix); ok && id != "" && !strings.Contains(id, "/") {
 			known = prefix + "x"
 		}
 	}
 	switch {
-	case (strings.HasPrefix(known, "/internal/orgs/") && strings.HasSuffix(known, "/quota")) || strings.HasPrefix(known, "/internal/api-keys"):
+	case (strings.HasPrefix(known, "/internal/orgs/") && strings.HasSuffix(known, "/quota")) || strings.HasPrefix(known, "/internal/api-keys") ||
+		strings.HasPrefix(known, "/internal/quotas") || strings.HasPrefix(known, "/internal/admin-tokens") || strings.HasPrefix(known, "/internal/refusals") ||
+		known == "/internal/orgs" || strings.HasSuffix(known, "/events"):
 		// A refusal may be of a method that the file doesn't know; it has been looked at above.
 		if !slices.Contains([]int{401, 403, 404, 405}, a.status) && method != http.MethodHead {
 			h.conforms(method, known, a)
 		}
 		return
-	case method != http.MethodGet && (method != http.MethodPut || known == "/internal/tiers"):
+	case method != http.MethodGet && (method != http.MethodPut || known == "/internal/tiers" || known == "/internal/prices"):
 		return
 	}
 	switch known {
-	case "/internal/quota/x", "/internal/tiers", "/internal/tiers/x", "/healthz", "/readyz":
+	case "/internal/quota/x", "/internal/tiers", "/internal/tiers/x", "/internal/prices", "/internal/prices/x", "/healthz", "/readyz":
 	default:
 		return
 	}

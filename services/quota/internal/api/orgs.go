@@ -57,6 +57,21 @@ func (s *server) getOrg(c echo.Context) error {
 	if wrong := checkID("org_id", id); wrong != nil {
 		return problem.Invalid(wrong...)
 	}
+	at, wrong := readAt(c)
+	if wrong != nil {
+		return problem.Invalid(wrong...)
+	}
+	if err := inOrg(c, id); err != nil {
+		return err
+	}
+	if at != nil {
+		p, err := s.Store.OrgAt(c.Request().Context(), id, *at)
+		if err != nil {
+			return err
+		}
+		c.Response().Header().Set("ETag", etag(p.Version))
+		return c.JSON(http.StatusOK, viewOrg(p))
+	}
 	p, err := s.Store.Org(c.Request().Context(), id)
 	if err != nil {
 		return err

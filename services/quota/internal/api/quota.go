@@ -39,13 +39,31 @@ func (s *server) getQuota(c echo.Context) error {
 	if wrong := checkID("user_id", id); wrong != nil {
 		return problem.Invalid(wrong...)
 	}
-	e, err := s.Store.Entry(c.Request().Context(), subject.Subject{Kind: subject.User, ID: id})
+	at, wrong := readAt(c)
+	if wrong != nil {
+		return problem.Invalid(wrong...)
+	}
+	e, err := s.userEntry(c, id)
+	if err == nil && at != nil {
+		if e, err = s.Store.EntryAt(c.Request().Context(), e.Subject, *at); err == nil {
+			err = inOrg(c, e.OrgID)
+		}
+	}
 	if err != nil {
 		return err
 	}
 	// No 304 here: the version is the quota's own, but what it amounts to also changes with its tier.
 	c.Response().Header().Set("ETag", etag(e.Version))
 	return c.JSON(http.StatusOK, e.View())
+}
+
+// userEntry reads a user's quota, for whom it may concern.
+func (s *server) userEntry(c echo.Context, id string) (pgquota.Entry, error) {
+	e, err := s.Store.Entry(c.Request().Context(), subject.Subject{Kind: subject.User, ID: id})
+	if err == nil {
+		err = inOrg(c, e.OrgID)
+	}
+	return e, err
 }
 
 func (s *server) putQuota(c echo.Context) error {
@@ -65,6 +83,7 @@ func (s *server) putQuota(c echo.Context) error {
 		wrong = append(wrong, fields...)
 	}
 	change := body.change(subject.Subject{Kind: subject.User, ID: id}, cond, actor(c))
+	change.Within = within(c)
 	wrong = merge(wrong, fieldErrors(change.Validate()))
 	if len(wrong) > 0 {
 		return problem.Invalid(s.alsoUnknownTier(ctx, body.Tier, wrong)...)

@@ -17,6 +17,8 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/problem"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
+	"github.com/tollgate-dev/tollgate/services/quota/internal/attempts"
+	"github.com/tollgate-dev/tollgate/services/quota/internal/refusallog"
 )
 
 // callTimeout bounds what one call may take of Postgres; publication to Redis comes on top.
@@ -36,6 +38,38 @@ type Store interface {
 	RotateKey(ctx context.Context, c pgquota.KeyChange, secret pgquota.Secret) (pgquota.QuotaResult, error)
 	RevokeKey(ctx context.Context, c pgquota.KeyChange) (pgquota.QuotaResult, error)
 	Keys(ctx context.Context, f pgquota.KeyFilter) ([]pgquota.ListedKey, error)
+	Prices(ctx context.Context, model string) (pgquota.Book, error)
+	PriceBook(ctx context.Context) ([]pgquota.Book, error)
+	PutPrice(ctx context.Context, c pgquota.PriceChange) (pgquota.PriceResult, error)
+	Lists
+	History
+	Tokens
+}
+
+// Lists are pages of what there is.
+type Lists interface {
+	Entries(ctx context.Context, f pgquota.Filter) ([]pgquota.Entry, error)
+	OrgPools(ctx context.Context, one, after string, limit int) ([]tier.Pool, error)
+	Refusals(ctx context.Context, before int64, limit int) ([]pgquota.Refusal, error)
+}
+
+// History tells what was.
+type History interface {
+	EventsWithin(ctx context.Context, name, orgID string, after int64, limit int) ([]pgquota.Event, error)
+	TierEvents(ctx context.Context, name string, after int64, limit int) ([]pgquota.TierEvent, error)
+	EntryAt(ctx context.Context, s subject.Subject, at time.Time) (pgquota.Entry, error)
+	OrgAt(ctx context.Context, orgID string, at time.Time) (tier.Pool, error)
+	Fences(ctx context.Context, names []string) ([]pgquota.Fence, error)
+}
+
+// Tokens are the credentials that are not in the environment.
+type Tokens interface {
+	KeyOf(ctx context.Context, secret string) (pgquota.Key, error)
+	TokenOf(ctx context.Context, token string) (pgquota.AdminToken, error)
+	Token(ctx context.Context, name string) (pgquota.AdminToken, error)
+	AdminTokens(ctx context.Context, after string, limit int) ([]pgquota.AdminToken, error)
+	CreateToken(ctx context.Context, n pgquota.NewToken) (pgquota.AdminToken, error)
+	RevokeToken(ctx context.Context, name, actor string) (pgquota.AdminToken, error)
 }
 
 var _ Store = (*pgquota.Store)(nil)
@@ -45,12 +79,18 @@ type Publisher interface {
 	Publish(ctx context.Context, fences []pgquota.Fence) error
 }
 
+// slowPlaces is how many callers from addresses with too many failed attempts may have their tokens looked up at once.
+const slowPlaces = 2
+
 // Config is what the API is made of. Committed is called after each change.
 type Config struct {
 	Store     Store
 	Publisher Publisher
 	Committed func()
-	Tokens    auth.Tokens
+	Tokens    auth.Tokens // of the environment
+	Proxies   attempts.Proxies
+	Attempts  *attempts.Limiter
+	Refusals  *refusallog.Log
 	Health    *observe.Health
 	Registry  *prometheus.Registry
 	Log       *slog.Logger
@@ -61,18 +101,23 @@ type server struct {
 	http    *observe.HTTPMetrics
 	changes *prometheus.CounterVec
 	refused *prometheus.CounterVec
-	routes  map[string]bool
+	routes  map[string]bool // templates
+	methods map[string]bool
+	slow    chan struct{}
+
+	operations map[string]bool // "GET /internal/tiers": what is served
 }
 
 // New makes the handler of the whole port: probes and API.
 func New(cfg Config) http.Handler {
-	s := &server{Config: cfg, http: observe.NewHTTPMetrics(cfg.Registry), routes: map[string]bool{},
+	s := &server{Config: cfg, http: observe.NewHTTPMetrics(cfg.Registry), routes: map[string]bool{}, methods: map[string]bool{}, operations: map[string]bool{},
+		slow: make(chan struct{}, slowPlaces),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_quota_changes_total",
 			Help: "Answered changes by kind and by how far the change has come: done, pending, unchanged."}, []string{"kind", "result"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_quota_refused_total",
 			Help: "Calls refused for want of a right, by reason."}, []string{"reason"})}
 	cfg.Registry.MustRegister(s.changes, s.refused)
-	for _, kind := range []string{pgquota.KindQuota, pgquota.KindTier, kindKey, kindOrg} {
+	for _, kind := range []string{pgquota.KindQuota, pgquota.KindTier, kindKey, kindOrg, pgquota.KindPrice} {
 		for _, result := range []string{"done", "pending", "unchanged"} {
 			s.changes.WithLabelValues(kind, result)
 		}
@@ -87,6 +132,9 @@ func New(cfg Config) http.Handler {
 	e.Match(read, "/internal/tiers", s.listTiers)
 	e.Match(read, "/internal/tiers/:tier", s.getTier)
 	e.PUT("/internal/tiers/:tier", s.putTier)
+	e.Match(read, "/internal/prices", s.listPrices)
+	e.Match(read, "/internal/prices/:model", s.getPrices)
+	e.PUT("/internal/prices/:model", s.putPrice)
 	e.Match(read, "/internal/orgs/:org_id/quota", s.getOrg)
 	e.PUT("/internal/orgs/:org_id/quota", s.putOrg)
 	e.DELETE("/internal/orgs/:org_id/quota", s.deleteOrg)
@@ -97,8 +145,18 @@ func New(cfg Config) http.Handler {
 	e.Match(read, "/internal/api-keys/:key_id/quota", s.getKeyQuota)
 	e.PUT("/internal/api-keys/:key_id/quota", s.putKeyQuota)
 	e.POST("/internal/api-keys/:key_id/rotate", s.rotateKey)
+	e.Match(read, "/internal/quota/:user_id/events", s.quotaEvents)
+	e.Match(read, "/internal/quotas", s.listQuotas)
+	e.Match(read, "/internal/tiers/:tier/events", s.tierEvents)
+	e.Match(read, "/internal/orgs", s.listOrgs)
+	e.Match(read, "/internal/orgs/:org_id/quota/events", s.orgEvents)
+	e.Match(read, "/internal/api-keys/:key_id/events", s.keyEvents)
+	e.Match(read, "/internal/admin-tokens", s.listTokens)
+	e.POST("/internal/admin-tokens", s.postToken)
+	e.DELETE("/internal/admin-tokens/:name", s.deleteToken)
+	e.Match(read, "/internal/refusals", s.listRefusals)
 	for _, r := range e.Routes() {
-		s.routes[r.Path] = true
+		s.routes[r.Path], s.methods[r.Method], s.operations[r.Method+" "+r.Path] = true, true, true
 	}
 
 	probes := http.NewServeMux()
@@ -156,18 +214,16 @@ func (s *server) frame(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// cut keeps a forged path from filling the log.
-func cut(s string) string {
-	if len(s) > 300 {
-		return s[:300] + "…"
-	}
-	return s
-}
-
 // fail is where failures become HTTP.
 func (s *server) fail(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
+	}
+	switch {
+	case errors.Is(err, pgquota.ErrOutside):
+		s.refuse(c, reasonOutside)
+	case errors.As(err, new(*pgquota.Beyond)):
+		s.refuse(c, reasonForbidden)
 	}
 	p := asProblem(err)
 	p.RequestID = c.Response().Header().Get("X-Request-Id")
@@ -188,6 +244,22 @@ func asProblem(err error) *problem.Problem {
 		return problem.New(http.StatusNotFound, problem.CodeNotFound, "There is no such API key.")
 	case errors.Is(err, pgquota.ErrKeyRevoked):
 		return problem.New(http.StatusConflict, problem.CodeConflict, "The API key is revoked, for good. Make another one.")
+	case errors.Is(err, pgquota.ErrOutside):
+		return problem.New(http.StatusNotFound, problem.CodeNotFound, "There is no such thing in your org.")
+	case errors.Is(err, pgquota.ErrTokenMissing):
+		return problem.New(http.StatusNotFound, problem.CodeNotFound, "There is no such admin token.")
+	case errors.Is(err, pgquota.ErrTokenNameTaken):
+		return problem.New(http.StatusConflict, problem.CodeConflict, "There was an admin token of that name before. Names are never used again: histories know people by them.")
+	case errors.Is(err, pgquota.ErrUnknownThen):
+		return problem.New(http.StatusNotFound, problem.CodeNotFound, "The history does not reach back to that instant.")
+	case errors.Is(err, pgquota.ErrOnceOtherRequest):
+		return problem.New(http.StatusUnprocessableEntity, problem.CodeIdempotencyReused, "Another request came with this Idempotency-Key before. Take a new one for each request.")
+	}
+	var beyond *pgquota.Beyond
+	if errors.As(err, &beyond) {
+		p := problem.New(http.StatusForbidden, problem.CodeForbidden, "That is beyond what an org-admin may change.")
+		p.Errors = fieldErrors(beyond.Err)
+		return p
 	}
 	if fields := fieldErrors(err); len(fields) > 0 {
 		return problem.Invalid(fields...)

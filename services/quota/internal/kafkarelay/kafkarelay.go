@@ -176,8 +176,11 @@ func acknowledged(rows []pgquota.Message, err error) []int64 {
 
 func message(m pgquota.Message) kafka.Message {
 	eventType := pgquota.QuotaEventType
-	if m.Kind == pgquota.KindTier {
+	switch m.Kind {
+	case pgquota.KindTier:
 		eventType = pgquota.TierEventType
+	case pgquota.KindPrice:
+		eventType = pgquota.PriceEventType
 	}
 	headers := usage.CloudEventHeaders(m.EventID.String(), eventType, pgquota.EventSource, m.Name, usage.At(m.CreatedAt))
 	out := kafka.Message{Key: []byte(m.Name), Value: m.Payload, Headers: make([]kafka.Header, len(headers))}

@@ -1,4 +1,4 @@
-// Package outboxwatch shows what waits in the outbox and drops what has long been published. When Postgres fails it keeps the last
+// Package outboxwatch shows what waits in the outbox and drops what has long been published, and answers to repeated calls that are kept no longer. When Postgres fails it keeps the last
 // figures and tries again.
 package outboxwatch
 
@@ -21,6 +21,7 @@ const (
 type Outbox interface {
 	Backlog(ctx context.Context) (pgquota.Backlog, error)
 	Prune(ctx context.Context, age time.Duration) (int64, error)
+	PruneAnswers(ctx context.Context) (int64, error)
 }
 
 var _ Outbox = (*pgquota.Store)(nil)
@@ -58,6 +59,9 @@ func (w *Watch) Run(ctx context.Context) error {
 				w.log.WarnContext(ctx, "the outbox was not pruned", "err", err)
 			} else if rows > 0 {
 				w.log.DebugContext(ctx, "pruned the outbox", "rows", rows)
+			}
+			if _, err := w.outbox.PruneAnswers(ctx); err != nil && ctx.Err() == nil {
+				w.log.WarnContext(ctx, "old answers were not pruned", "err", err)
 			}
 		}
 		select {

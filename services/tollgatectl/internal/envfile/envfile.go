@@ -30,11 +30,16 @@ func Find(dir string) string {
 
 // Vars looks names up: first in environ ("NAME=value" lines), then in the env file nearest to dir, if there is one.
 func Vars(environ []string, dir string) (func(name string) string, error) {
+	return VarsIn(environ, Find(dir))
+}
+
+// VarsIn looks names up: first in environ ("NAME=value" lines), then in the file p, which must be there unless p is "".
+func VarsIn(environ []string, p string) (func(name string) string, error) {
 	vars := map[string]string{}
-	if p := Find(dir); p != "" {
+	if p != "" {
 		f, err := os.Open(p) //nolint:gosec // the path is the user's own
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", Name, err)
+			return nil, fmt.Errorf("read the environment file: %w", err)
 		}
 		defer func() { _ = f.Close() }()
 		if vars, err = Parse(f); err != nil {

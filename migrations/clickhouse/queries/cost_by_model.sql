@@ -1,0 +1,16 @@
+-- What did each model cost?
+-- Input:  from: first day, in each org's own time zone (default: this month)
+--         to: last day (default: today)
+--         org: only of this org; all if '' (default: '')
+-- Output: one row a model and currency, dearest first. Tokens are counts. cost: exact, with 18 decimals; of usage that no price covers it is null, the
+--         currency '', and unpriced true. Amounts to be paid are rounded: see invoice.
+SELECT
+    model, currency, unpriced,
+    sum(c.input_tokens) AS input_tokens,
+    sum(c.cached_input_tokens) AS cached_input_tokens,
+    sum(c.output_tokens) AS output_tokens,
+    sum(c.cost) AS cost
+FROM cost_daily AS c
+WHERE c.day >= {from:Date} AND c.day <= {to:Date} AND ({org:String} = '' OR c.org_id = {org:String})
+GROUP BY model, currency, unpriced
+ORDER BY cost DESC NULLS LAST, model, currency

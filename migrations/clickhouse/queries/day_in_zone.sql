@@ -1,0 +1,18 @@
+-- What did an org use on a day of its own time zone, hour by hour?
+-- Input:  org: the org; '' is usage without an org
+--         day: the day, as the org's calendar has it (default: today)
+--         zone: IANA name of its time zone, such as Europe/Berlin (default: UTC)
+-- Output: one row an hour with usage. hour: when it begins, in that zone with its offset from UTC: where clocks change, a day has 23 or 25 hours
+--         and one of them may be there twice. Tokens are counts.
+SELECT
+    formatDateTime(toStartOfHour(toTimeZone(u.period, {zone:String})), '%Y-%m-%d %H:%i %z', {zone:String}) AS hour,
+    sum(u.requests) AS requests,
+    sum(u.rejected_requests) AS rejected_requests,
+    sum(u.input_tokens) AS input_tokens,
+    sum(u.output_tokens) AS output_tokens,
+    sum(u.total_tokens) AS total_tokens
+FROM usage_minutely AS u
+WHERE u.org_id = {org:String}
+  AND u.period >= toDateTime(toString({day:Date}), {zone:String}) AND u.period < toDateTime(toString({day:Date} + 1), {zone:String})
+GROUP BY hour
+ORDER BY min(u.period)

@@ -1,0 +1,1 @@
+DELETE FROM org_quotas WHERE org_id = $1

@@ -1,0 +1,1 @@
+DELETE FROM quotas WHERE subject = $1

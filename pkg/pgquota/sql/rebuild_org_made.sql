@@ -1,0 +1,1 @@
+UPDATE org_quotas SET created_at = $2 WHERE org_id = $1
