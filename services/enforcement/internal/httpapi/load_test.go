@@ -140,7 +140,7 @@ func TestBadLoadNamesTheFieldAndChangesNothing(t *testing.T) {
 	for _, m := range []string{"PUT", "GET"} {
 		call{method: m, path: "/internal/load", body: `{"load":0.5,"ttl_ms":5000}`, token: "-"}.do(t, w)
 	}
-	if resp := (call{method: "DELETE", path: "/internal/load", unlisted: true}).do(t, w); resp.StatusCode != 405 || resp.Header.Get("Allow") != "GET, PUT" {
+	if resp := (call{method: "DELETE", path: "/internal/load", unlisted: true}).do(t, w); resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, PUT" {
 		t.Error(resp.StatusCode, resp.Header)
 	}
 }
@@ -280,10 +280,10 @@ func TestRefusalsForGoodComeBeforeSheddingAndKeysShedByTheirUser(t *testing.T) {
 
 func TestAdminSeesTheLoadAndDoesNotReportIt(t *testing.T) {
 	w := newWorld(t)
-	if resp := (call{method: "GET", path: "/internal/load", token: "Bearer " + adminToken}).do(t, w); resp.StatusCode != 200 {
+	if resp := (call{method: "GET", path: "/internal/load", token: "Bearer " + adminToken}).do(t, w); resp.StatusCode != http.StatusOK {
 		t.Error(resp.StatusCode)
 	}
-	if resp := (call{method: "PUT", path: "/internal/load", body: `{"load":0.5,"ttl_ms":5000}`, token: "Bearer " + adminToken, beyond: true}).do(t, w); resp.StatusCode != 403 || len(w.loads) != 0 {
+	if resp := (call{method: "PUT", path: "/internal/load", body: `{"load":0.5,"ttl_ms":5000}`, token: "Bearer " + adminToken, beyond: true}).do(t, w); resp.StatusCode != http.StatusForbidden || len(w.loads) != 0 {
 		t.Error(resp.StatusCode, w.loads)
 	}
 }

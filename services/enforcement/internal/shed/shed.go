@@ -11,6 +11,7 @@ import (
 // Reason is what a shed request is refused by.
 const Reason = "shed"
 
+// The curve of DESIGN §8.
 const (
 	// Ramp is over how much load a tier's share grows from 0 to 1.
 	Ramp = 0.05

@@ -287,12 +287,12 @@ func (p *prompt) inputs(v value) error {
 	return err
 }
 
-// blob cuts a data URL into its media type and its base64.
-func blob(s string) (media, data string, ok bool) {
+// blob gives the base64 of a data URL.
+func blob(s string) (data string, ok bool) {
 	rest, ok := strings.CutPrefix(s, "data:")
 	if !ok {
-		return "", "", false
+		return "", false
 	}
-	media, data, ok = strings.Cut(rest, ",")
-	return media, data, ok && strings.HasSuffix(media, ";base64")
+	media, data, ok := strings.Cut(rest, ",")
+	return data, ok && strings.HasSuffix(media, ";base64")
 }

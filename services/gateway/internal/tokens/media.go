@@ -41,7 +41,7 @@ func (p *prompt) image(v value) error {
 		p.fixed += imageBase
 		return nil
 	}
-	if _, data, ok := blob(url); ok && p.images < mostSized {
+	if data, ok := blob(url); ok && p.images < mostSized {
 		p.images++
 		if cfg, _, err := image.DecodeConfig(base64.NewDecoder(base64.StdEncoding, strings.NewReader(data[:min(len(data), sizedPrefix)]))); err == nil {
 			p.fixed += imageTokens(cfg.Width, cfg.Height)
@@ -104,7 +104,7 @@ func (p *prompt) blob(s string) {
 }
 
 func (p *prompt) textOrBlob(s string) {
-	if _, _, ok := blob(s); ok {
+	if _, ok := blob(s); ok {
 		p.blob(s)
 		return
 	}
@@ -113,7 +113,7 @@ func (p *prompt) textOrBlob(s string) {
 
 // decoded is how many bytes some base64, or a data URL, stands for.
 func decoded(s string) int64 {
-	if _, data, ok := blob(s); ok {
+	if data, ok := blob(s); ok {
 		s = data
 	}
 	return int64(base64.RawStdEncoding.DecodedLen(len(strings.TrimRight(s, "="))))
