@@ -17,6 +17,8 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/redisurl"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/dialect"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
 // Config is every setting of the service. The variables are read by pkg/config; the fields without one are for those who call Run.
@@ -40,7 +42,9 @@ type Config struct {
 
 	Models       []string      `env:"TOLLGATE_MODELS" envDefault:"grok-2,grok-2-mini,grok-4"` // names that may be metric labels
 	MaxOutput    []string      `env:"TOLLGATE_MODEL_MAX_OUTPUT"`                              // model:tokens
-	Predicted    int64         `env:"TOLLGATE_PREDICTED_OUTPUT" envDefault:"1024"`            // tokens
+	Encodings    []string      `env:"TOLLGATE_ENCODINGS"`                                     // model:encoding, *:encoding for the others
+	Dialect      string        `env:"TOLLGATE_HEADER_DIALECT" envDefault:"tollgate"`
+	Predicted    int64         `env:"TOLLGATE_PREDICTED_OUTPUT" envDefault:"1024"` // tokens
 	MaxBody      int64         `env:"TOLLGATE_MAX_BODY_BYTES" envDefault:"20971520"`
 	Lease        time.Duration `env:"TOLLGATE_LEASE" envDefault:"600s"` // enforcement's
 	UpstreamWait time.Duration `env:"TOLLGATE_UPSTREAM_TIMEOUT" envDefault:"10m"`
@@ -110,6 +114,13 @@ func (c *Config) Validate() error {
 	}
 	if _, err := c.maxOutput(); err != nil {
 		bad("TOLLGATE_MODEL_MAX_OUTPUT", "%v", err)
+	}
+	_, faults := tokens.ParseEncodings(c.Encodings)
+	for _, err := range faults {
+		bad("TOLLGATE_ENCODINGS", "%v", err)
+	}
+	if _, err := dialect.Parse(c.Dialect); err != nil {
+		bad("TOLLGATE_HEADER_DIALECT", "%v", err)
 	}
 	for _, f := range []struct {
 		name        string

@@ -21,8 +21,10 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/redisfence"
 	"github.com/tollgate-dev/tollgate/pkg/redisurl"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/dialect"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/identity"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/proxy"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
 // Run serves until ctx ends, then stops in order. It returns nil after an orderly stop. cfg is as config.Load fills it, defaults included.
@@ -117,7 +119,16 @@ func newAPI(cfg Config, finder identity.Finder, enforcement *client.Enforcement,
 	if err != nil {
 		return nil, err
 	}
-	return proxy.New(proxy.Options{Identities: finder, Enforcement: enforcement, Counter: proxy.ByBytes{}, Upstream: upstream,
+	encodings, errs := tokens.ParseEncodings(cfg.Encodings)
+	counter, err := tokens.New(encodings)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	wording, err := dialect.Parse(cfg.Dialect)
+	if err != nil {
+		return nil, err
+	}
+	return proxy.New(proxy.Options{Identities: finder, Enforcement: enforcement, Counter: counter, Dialect: wording, Upstream: upstream,
 		UpstreamKey: cfg.UpstreamKey.Reveal(), Transport: transport, ForwardHeaders: cfg.ForwardHeaders, Models: cfg.Models, MaxOutput: most,
 		Predicted: cfg.Predicted, MaxBody: cfg.MaxBody, Lease: cfg.Lease, HeaderWait: cfg.UpstreamWait, IdleWait: cfg.UpstreamIdle,
 		Stall: cfg.ClientStall, Health: health, Registry: reg, Log: log}), nil

@@ -145,11 +145,11 @@ func buildRecord(sub subject.Subject, requestID uuid.UUID, s limit.Settlement) (
 		rec.Reservation = usage.Degraded
 	}
 	if m.Outcome == usage.Expired { // nobody told what was used: what was held stays consumed, and is what is billed
-		rec.Estimated, rec.Model = true, c.RequestedModel
+		rec.Estimated, rec.Model = true, c.model()
 		rec.InputTokens, rec.OutputTokens = s.Reserved[limit.InputTokens], s.Reserved[limit.OutputTokens]
 	}
 	if m.Short {
-		rec.Estimated, rec.Model = true, c.RequestedModel
+		rec.Estimated, rec.Model = true, c.model()
 		if c.Input != nil { // the input was counted before; what goes beyond it is output
 			rec.InputTokens = min(*c.Input, m.Input)
 			rec.OutputTokens = m.Input - rec.InputTokens

@@ -9,23 +9,25 @@ import (
 
 	"github.com/tollgate-dev/tollgate/pkg/client"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/body"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
 // flight is a granted request until it is settled.
 type flight struct {
 	s    *Server
 	x    *exchange
-	kind string
+	kind tokens.Kind
 	req  *body.Request
 	res  *client.Reservation
 	ctx  context.Context //nolint:containedctx // of the client's request, for the time that it is served
 
 	input   int64 // counted
 	output  int64 // reserved
+	choices int64 // answers that are asked for, over all prompts
 	bounded bool  // the request itself bounds its output
 
 	begun  bool // the server has begun to work on it, as far as is known
-	text   Text
+	text   *tokens.Text
 	chunks int64 // that bore something; each is a token at least
 	size   int64 // bytes of text
 	looked int64 // chunks and quarters of size when the tokens were last counted
@@ -53,7 +55,7 @@ func (f *flight) add(c choice) {
 			return
 		}
 		if f.text == nil {
-			f.text = f.s.o.Counter.Output(f.res.Decision.Model)
+			f.text = f.s.o.Counter.NewText(f.res.Decision.Model)
 		}
 		f.text.Add(piece)
 		f.size += int64(len(piece))

@@ -16,6 +16,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/body"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
 var (
@@ -116,9 +117,7 @@ const bodyWithin = 2 * time.Minute
 // readBody reads a body once, into memory of its own size.
 func (s *Server) readBody(x *exchange) ([]byte, error) {
 	if x.r.Header.Get("Content-Encoding") != "" && x.r.Header.Get("Content-Encoding") != "identity" {
-		e := invalid("", "The body must not be compressed: its tokens are counted.")
-		e.status, e.code = http.StatusUnsupportedMediaType, "unsupported_media_type"
-		return nil, e
+		return nil, refusedAs(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must not be compressed: its tokens are counted.")
 	}
 	rc := http.NewResponseController(x.w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyWithin))
@@ -147,7 +146,7 @@ func bodyError(err error) error {
 }
 
 // generate serves the paths that use tokens.
-func (s *Server) generate(kind string) handlerFunc {
+func (s *Server) generate(kind tokens.Kind) handlerFunc {
 	return func(x *exchange) error {
 		text, err := s.readBody(x)
 		if err != nil {
@@ -163,8 +162,15 @@ func (s *Server) generate(kind string) handlerFunc {
 		}
 		x.model = req.Model
 		f := &flight{s: s, x: x, kind: kind, req: req, ctx: x.r.Context()}
-		f.input = min(s.o.Counter.Input(kind, req.Model, text), limit.MaxAmount/2)
-		f.output, f.bounded = s.reserveFor(kind, req)
+		counted, err := s.o.Counter.Count(kind, req.Model, text)
+		if err != nil {
+			return err
+		}
+		f.input, f.choices = min(counted.Tokens, limit.MaxAmount/2), req.Choices
+		if counted.Prompts > 1 {
+			f.choices = min(req.Choices, maxChoices) * min(counted.Prompts, maxChoices)
+		}
+		f.output, f.bounded = s.reserveFor(kind, req, f.choices)
 		if err := f.reserve(); err != nil {
 			return err
 		}
@@ -181,22 +187,25 @@ func (s *Server) generate(kind string) handlerFunc {
 	}
 }
 
+// maxChoices bounds a factor, so that products of two stay exact.
+const maxChoices = 1 << 20
+
 // reserveFor is how many output tokens are reserved, and whether the request itself bounds them.
-func (s *Server) reserveFor(kind string, req *body.Request) (tokens int64, bounded bool) {
-	if kind == Embeddings {
+func (s *Server) reserveFor(kind tokens.Kind, req *body.Request, choices int64) (n int64, bounded bool) {
+	if kind == tokens.Embedding {
 		return 0, true
 	}
-	tokens = s.o.Predicted
+	n = s.o.Predicted
 	if req.MaxTokens != nil {
-		tokens, bounded = *req.MaxTokens, true
+		n, bounded = *req.MaxTokens, true
 	}
 	if most, ok := s.o.MaxOutput[req.Model]; ok {
-		tokens = min(tokens, most)
+		n = min(n, most)
 	}
-	if tokens > 0 && req.Choices > limit.MaxAmount/2/tokens {
+	if n > 0 && choices > limit.MaxAmount/2/n {
 		return limit.MaxAmount / 2, bounded
 	}
-	return tokens * req.Choices, bounded
+	return n * choices, bounded
 }
 
 // reserve asks for the decision. The client leaving does not stop it: what a check has taken has to be given back, and only its answer tells
@@ -222,7 +231,7 @@ func (f *flight) reserve() error {
 		f.settle(outcomeCancelled)
 		return gone
 	}
-	s.o.Headers(x.w.Header(), res.Decision)
+	s.limits(x.w.Header(), res.Decision)
 	return nil
 }
 
@@ -232,7 +241,7 @@ func (s *Server) models(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	s.o.Headers(x.w.Header(), d)
+	s.limits(x.w.Header(), d)
 	resp, err := s.send(x.r.Context(), x, nil)
 	if err != nil {
 		return err

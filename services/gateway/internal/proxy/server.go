@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -14,7 +15,9 @@ import (
 
 	"github.com/tollgate-dev/tollgate/pkg/client"
 	"github.com/tollgate-dev/tollgate/pkg/observe"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/dialect"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/identity"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
 // Identities tells who a request is of. Confirm holds that against the version of the quota by which a decision was made.
@@ -34,33 +37,20 @@ type Enforcement interface {
 
 var _ Enforcement = (*client.Enforcement)(nil)
 
-// Kinds of request, as their paths' last part.
-const (
-	Chat        = "chat"
-	Completions = "completions"
-	Embeddings  = "embeddings"
-)
-
 // Counter counts tokens.
 type Counter interface {
-	// Input counts those of a request's body, which is valid JSON.
-	Input(kind, model string, text []byte) int64
-	// Output begins to count an answer's.
-	Output(model string) Text
+	Count(kind tokens.Kind, model string, text []byte) (tokens.Counted, error)
+	NewText(model string) *tokens.Text
 }
 
-// Text counts a text that comes in pieces.
-type Text interface {
-	Add(piece string)
-	Tokens() int64
-}
+var _ Counter = (*tokens.Counter)(nil)
 
 // Options are what a Server is made of. Identities, Enforcement, Counter, Upstream, Health, Registry are required.
 type Options struct {
 	Identities  Identities
 	Enforcement Enforcement
 	Counter     Counter
-	Headers     func(http.Header, client.Decision) // writes a decision's limits; those that it bears if nil
+	Dialect     dialect.Dialect // of the headers; dialect.Tollgate if empty
 
 	Upstream       *url.URL // without /v1
 	UpstreamKey    string   // its credential; none if empty
@@ -119,23 +109,19 @@ func New(o Options) *Server {
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 	}
-	if o.Headers == nil {
-		o.Headers = plainHeaders
-	}
 	s := &Server{o: o, m: newMetrics(o.Registry, o.Models), http: observe.NewHTTPMetrics(o.Registry), mux: http.NewServeMux()}
 	o.Health.Mount(s.mux, o.Registry)
-	s.route("/v1/chat/completions", http.MethodPost, s.generate(Chat))
-	s.route("/v1/completions", http.MethodPost, s.generate(Completions))
-	s.route("/v1/embeddings", http.MethodPost, s.generate(Embeddings))
+	s.route("/v1/chat/completions", http.MethodPost, s.generate(tokens.Chat))
+	s.route("/v1/completions", http.MethodPost, s.generate(tokens.Completion))
+	s.route("/v1/embeddings", http.MethodPost, s.generate(tokens.Embedding))
 	s.route("/v1/models", http.MethodGet, s.models)
 	s.mux.Handle("/", s.handle("other", notFound))
 	return s
 }
 
-func plainHeaders(h http.Header, d client.Decision) {
-	for name, v := range d.Headers {
-		h.Set(name, v)
-	}
+// limits writes a decision's limits.
+func (s *Server) limits(h http.Header, d client.Decision) {
+	maps.Copy(h, s.o.Dialect.Headers(d, time.Now()))
 }
 
 // Wait returns when everything is settled, or when ctx ends.
@@ -178,16 +164,12 @@ func (s *Server) route(template, method string, h handlerFunc) {
 	s.mux.Handle(method+" "+template, s.handle(template, s.identified(h)))
 	s.mux.Handle(template, s.handle(template, func(x *exchange) error {
 		x.w.Header().Set("Allow", method)
-		e := invalid("", "This path takes "+method+" only.")
-		e.status, e.code = http.StatusMethodNotAllowed, "method_not_allowed"
-		return e
+		return refusedAs(http.StatusMethodNotAllowed, "method_not_allowed", "This path takes "+method+" only.")
 	}))
 }
 
 func notFound(*exchange) error {
-	e := invalid("", "There is nothing at this path.")
-	e.status, e.code = http.StatusNotFound, "not_found"
-	return e
+	return refusedAs(http.StatusNotFound, "not_found", "There is nothing at this path.")
 }
 
 // handle gives a request its id, which is also its id in bills and hence never the client's, counts it, and answers what the handler returns.
@@ -208,17 +190,17 @@ func (s *Server) handle(template string, h handlerFunc) http.Handler {
 		answer := func(err error) {
 			e := asAPIError(err)
 			x.outcome = e.outcome
-			if e.status >= http.StatusInternalServerError {
-				x.log.WarnContext(r.Context(), "request not served", "route", template, "status", e.status, "code", e.code, "err", e.cause)
+			if e.Status >= http.StatusInternalServerError {
+				x.log.WarnContext(r.Context(), "request not served", "route", template, "status", e.Status, "code", e.Code, "err", e.cause)
 			}
 			if x.w.status != 0 { // too late for an answer: the client must not take what it has for a whole one
 				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http asks handlers to panic with it
 			}
 			if e.limits != nil {
-				s.o.Headers(x.w.Header(), *e.limits)
+				s.limits(x.w.Header(), *e.limits)
 			}
 			s.alive(x)
-			e.write(x.w)
+			e.Write(x.w)
 		}
 		observe.Recover(x.log, func(http.ResponseWriter) { answer(errPanicked) }, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			if err := h(x); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/body"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
 // streaming is a stream on its way to the client.
@@ -136,7 +137,7 @@ func (st *streaming) withoutUsage() []byte {
 
 // complete tells that every choice has ended.
 func (st *streaming) complete() bool {
-	return len(st.finished) > 0 && int64(len(st.finished)) >= st.req.Choices
+	return len(st.finished) > 0 && int64(len(st.finished)) >= st.choices
 }
 
 // write sends and flushes.
@@ -158,9 +159,9 @@ func (st *streaming) broken(ctx context.Context, err error) error {
 	st.settle(outcomeFailed)
 	e := upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke the stream off.", err)
 	if errors.Is(context.Cause(ctx), errIdle) {
-		e.code, e.message = "upstream_timeout", "The inference server stopped in the middle of the stream."
+		e.Code, e.Message = "upstream_timeout", "The inference server stopped in the middle of the stream."
 	}
-	st.write(append(append([]byte("data: "), e.body()...), "\n\n"...))
+	st.write(append(append([]byte("data: "), e.Body()...), "\n\n"...))
 	return e
 }
 
@@ -196,10 +197,10 @@ type textEnd struct {
 func (st *streaming) endByQuota() {
 	st.settle(outcomeCompleted)
 	e := ending{ID: st.last.ID, Object: st.last.Object, Created: st.last.Created, Model: st.last.Model, Choices: []any{}}
-	for i := range int(min(st.req.Choices, 128)) {
+	for i := range int(min(st.choices, 128)) {
 		switch {
 		case st.finished[i]:
-		case st.kind == Completions:
+		case st.kind == tokens.Completion:
 			e.Choices = append(e.Choices, textEnd{Index: i, FinishReason: "length"})
 		default:
 			e.Choices = append(e.Choices, chatEnd{Index: i, FinishReason: "length"})

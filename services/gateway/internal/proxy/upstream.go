@@ -23,10 +23,6 @@ var (
 		"Retry-After-Ms", "X-Should-Retry"}
 )
 
-func upstreamFailed(status int, code, message string, cause error) *apiError {
-	return &apiError{status: status, kind: upstreamError, code: code, message: message, cause: cause, outcome: outcomeFailed}
-}
-
 // errIdle is the cause for which a request to the server is given up.
 var errIdle = errors.New("the inference server has sent nothing for too long")
 

@@ -25,6 +25,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/testkit/upstream"
 	"github.com/tollgate-dev/tollgate/schemas"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/identity"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
 // contract is schemas/openapi/gateway.yaml.
@@ -42,6 +43,14 @@ var contract = sync.OnceValues(func() (validator.Validator, error) {
 		return nil, errs[0]
 	}
 	return v, nil
+})
+
+var counter = sync.OnceValue(func() *tokens.Counter {
+	c, err := tokens.New(nil)
+	if err != nil {
+		panic(err)
+	}
+	return c
 })
 
 // enforcement is a decision API that answers what the test says, and keeps what it was told.
@@ -129,7 +138,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Identities: everybody{}, Enforcement: client.NewEnforcement(decides.URL, "token", client.WithCheckBudget(100*time.Millisecond)), Counter: ByBytes{},
+	o := Options{Identities: everybody{}, Enforcement: client.NewEnforcement(decides.URL, "token", client.WithCheckBudget(100*time.Millisecond)), Counter: counter(),
 		Upstream: at, Models: []string{"grok-2"}, Health: observe.NewHealth(), Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
