@@ -204,15 +204,13 @@ func metricsOf(t *testing.T, base string) string {
 	return string(b)
 }
 
-// pair starts another enforcement and another gateway on the same stores, with settings of their own, until the test ends.
-func (p *wholePath) pair(t *testing.T, settings ...string) (gatewayURL string, e *client.Enforcement) {
+// pair starts another enforcement and another gateway on the same stores, with settings of their own, until the test ends. stop stops the gateway
+// before that, and gives what its Run returned.
+func (p *wholePath) pair(t *testing.T, settings ...string) (gatewayURL string, e *client.Enforcement, stop func() error) {
 	t.Helper()
 	st := p.stores
 	st.SpoolDir = t.TempDir()
-	ctx, cancel := context.WithCancel(context.Background())
 	var urls []string
-	var running sync.WaitGroup
-	t.Cleanup(func() { cancel(); running.Wait() })
 	for _, svc := range []struct{ name, addr string }{{system.Enforcement, "TOLLGATE_ENFORCEMENT_ADDR"}, {system.Gateway, "TOLLGATE_GATEWAY_ADDR"}} {
 		port, err := process.FreePort()
 		if err != nil {
@@ -220,19 +218,21 @@ func (p *wholePath) pair(t *testing.T, settings ...string) (gatewayURL string, e
 		}
 		urls = append(urls, "http://"+process.Addr(port))
 		environ := append(append(st.Environ(), "TOLLGATE_INSTANCE=pair", svc.addr+"="+process.Addr(port), "TOLLGATE_ENFORCEMENT_URL="+urls[0]), settings...)
+		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
-		running.Go(func() {
-			err := system.Run(ctx, svc.name, environ, os.Stderr)
-			if err != nil {
+		go func() { ended <- system.Run(ctx, svc.name, environ, os.Stderr) }()
+		end := sync.OnceValue(func() error { cancel(); return <-ended })
+		stop = end
+		t.Cleanup(func() { // last started, first stopped
+			if err := end(); err != nil {
 				t.Errorf("%s: %v", svc.name, err)
 			}
-			ended <- err
 		})
-		if err := system.AwaitReady(ctx, urls[len(urls)-1], ended); err != nil {
+		if err := system.AwaitReady(ctx, urls[len(urls)-1], nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	e = client.NewEnforcement(urls[0], system.ServiceToken)
 	t.Cleanup(e.Close)
-	return urls[1], e
+	return urls[1], e, stop
 }

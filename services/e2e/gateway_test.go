@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -143,7 +144,7 @@ func TestB21ALeavingClientFreesItsSlot(t *testing.T) {
 // B23: a lease is renewed for as long as its stream lasts.
 func TestB23TheSlotIsHeldForAsLongAsTheStreamLasts(t *testing.T) {
 	p, _, q := services(t)
-	base, e := p.pair(t, "TOLLGATE_LEASE=3s")
+	base, e, _ := p.pair(t, "TOLLGATE_LEASE=3s")
 	user, key := keyed(t, q, limits{concurrent: 1})
 	stream := ask(t.Context(), t, base, key.Secret, chatPath, hello+`,"stream":true,"max_tokens":8,"x_sim":{"pace_ms":1000}}`, nil) // 7 s
 	ended := make(chan string, 1)
@@ -483,5 +484,36 @@ func TestModelsAreListedForWhoMayAsk(t *testing.T) {
 		if resp.StatusCode != want || want == http.StatusOK && (resp.Header.Get("X-Ratelimit-Remaining-Requests") != "7" || resp.ContentLength < 100) {
 			t.Errorf("%s %v", resp.Status, resp.Header)
 		}
+	}
+}
+
+// The stop of the gateway: no new requests, short streams are served to their end, long ones are broken off; all are settled before it has stopped.
+func TestAGatewayThatStopsSettlesWhatItServes(t *testing.T) {
+	p, _, q := services(t)
+	base, e, stop := p.pair(t, "TOLLGATE_DRAIN=2s")
+	user, key := keyed(t, q, limits{concurrent: 10})
+	short := ask(t.Context(), t, base, key.Secret, chatPath, hello+`,"stream":true,"max_tokens":10,"x_sim":{"pace_ms":100}}`, nil)
+	long := ask(t.Context(), t, base, key.Secret, chatPath, hello+`,"stream":true,"max_tokens":1000,"x_sim":{"tokens":1000,"pace_ms":100}}`, nil)
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	whole, err := io.ReadAll(short.Body)
+	if err != nil || !strings.HasSuffix(string(whole), "data: [DONE]\n\n") {
+		t.Errorf("the short one: %v, %s", err, whole)
+	}
+	part, err := io.ReadAll(long.Body)
+	if err == nil || strings.Contains(string(part), "[DONE]") {
+		t.Errorf("the long one: %v, %s", err, part)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if st := status(t, e, user); st.InFlight != 0 {
+		t.Errorf("%d slots are held after the stop", st.InFlight)
+	}
+	if u := p.usageOf(t, requestID(t, short)); u.Outcome != "completed" || u.Output != 10 {
+		t.Errorf("%+v", u)
+	}
+	if u := p.usageOf(t, requestID(t, long)); u.Outcome != "cancelled" || u.Output < 10 {
+		t.Errorf("%+v", u)
 	}
 }
