@@ -160,7 +160,7 @@ func BenchmarkGatewayIdleStreams(b *testing.B) {
 				return
 			}
 			req.Header.Set("Authorization", "Bearer "+key.Secret)
-			resp, err := client.Do(req) //nolint:bodyclose // ctx ends it
+			resp, err := client.Do(req)
 			if err != nil {
 				b.Error(err)
 				return

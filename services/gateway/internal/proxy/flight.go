@@ -186,7 +186,7 @@ func roomy(d client.Decision) bool {
 func (f *flight) failedBy(err error) error {
 	if f.ctx.Err() != nil { // the client has gone; whatever failed, failed by that
 		f.settle(outcomeCancelled)
-		return nil
+		return nil //nolint:nilerr // nobody is left to be told
 	}
 	f.settle(outcomeFailed)
 	return err

@@ -38,7 +38,7 @@ func (f *flight) stream(ctx context.Context, resp *http.Response) error {
 		switch {
 		case err != nil && f.ctx.Err() != nil:
 			f.settle(outcomeCancelled)
-			return nil
+			return nil //nolint:nilerr // nobody is left to be told
 		case errors.Is(err, io.EOF) && st.complete():
 			// It ended without [DONE], as some servers do. The client gets what there was.
 			f.settle(outcomeCompleted)
@@ -60,7 +60,7 @@ func (f *flight) stream(ctx context.Context, resp *http.Response) error {
 			return nil
 		case st.gone != nil:
 			f.settle(outcomeCancelled)
-			return nil
+			return nil //nolint:nilerr // the settlement says that the client has gone
 		case !f.mayGoOn():
 			f.s.m.cutShort.Inc()
 			st.endByQuota()
