@@ -121,9 +121,9 @@ func drive(b *testing.B, client *http.Client, base, token, body string, d time.D
 			var one [1]byte
 			_, err = io.ReadFull(resp.Body, one[:])
 			took := time.Since(sent)
-			_, _ = io.Copy(io.Discard, resp.Body)
+			rest, _ := io.ReadAll(resp.Body)
 			if err != nil || resp.StatusCode != http.StatusOK {
-				b.Errorf("%s, %v", resp.Status, err)
+				b.Errorf("%s of %s, %v: %s", resp.Status, base, err, rest)
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -19,7 +19,8 @@
 //
 //   - The client leaves: the server's request is cancelled at once, what was produced is billed, outcome cancelled.
 //   - The server fails before it has produced anything: 0 tokens, outcome failed. Afterwards: what was produced is billed, outcome failed.
-//   - Enforcement is away: nothing is decided, hence nothing served (503). A settlement is tried again for the client's patience (30 s); if it
+//   - Enforcement is away: nothing is decided, hence nothing served (503). A check whose answer was lost is asked
+//     after, and given back. A settlement is tried again for the client's patience (30 s); if it
 //     fails for good it is logged, and enforcement bills what was reserved when the lease ends.
 //   - This process dies: enforcement does the same.
 //   - A client that reads too slowly holds back the server by the buffers of two connections, a few hundred kilobytes, and is dropped when it has

@@ -144,6 +144,23 @@ func TestWithoutADecisionNothingIsServed(t *testing.T) {
 	}
 }
 
+// A check whose answer was lost may hold a slot.
+func TestWhatALostCheckHasTakenIsGivenBack(t *testing.T) {
+	w := newWorld(t, nil)
+	w.e.check = "lost"
+	resp, _ := w.ask(chatPath, hello+`}`)
+	if r := w.recorded(); resp.StatusCode != http.StatusServiceUnavailable || r.RequestID.String() != resp.Header.Get("X-Request-Id") || r.InputTokens+r.OutputTokens != 0 || r.Outcome != "failed" {
+		t.Errorf("%s, %+v", resp.Status, r)
+	}
+	w = newWorld(t, nil)
+	w.e.check = "away"
+	w.e.consume = func(int64) string { return `{"allowed":false,"reason":"reservation_unknown"}` }
+	w.ask(chatPath, hello+`}`)
+	if err := w.server.Wait(t.Context()); err != nil || len(w.e.records) != 0 || len(w.e.draws) != 1 {
+		t.Errorf("%v, records %+v, draws %v", err, w.e.records, w.e.draws)
+	}
+}
+
 func TestAKeyThatIsRevokedAtTheDecisionIsServedNothing(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Identities = everybody{&identity.Unauthorized{Detail: "The API key is revoked."}}

@@ -224,7 +224,10 @@ func (f *flight) reserve() error {
 		}
 		return err
 	case err != nil:
-		return undecided(err)
+		if err = undecided(err); errors.Is(err, errNoDecision) {
+			f.giveBack(ask)
+		}
+		return err
 	}
 	f.res = res
 	if gone := s.o.Identities.Confirm(ctx, x.token, x.who, res.Decision.QuotaVersion); gone != nil {

@@ -31,6 +31,8 @@ var _ Identities = identity.Finder{}
 // Enforcement decides.
 type Enforcement interface {
 	Reserve(ctx context.Context, r client.CheckRequest) (*client.Reservation, error)
+	Consume(ctx context.Context, r client.ConsumeRequest) (client.Draw, error)
+	Record(ctx context.Context, r client.RecordRequest) (client.Receipt, error)
 	UserStatus(ctx context.Context, userID string) (client.Status, error)
 	KeyStatus(ctx context.Context, keyID string) (client.Status, error)
 }
@@ -68,6 +70,8 @@ type Options struct {
 	Stall       time.Duration    // for a client that doesn't read; 1 min if 0
 	SettleFirst time.Duration    // how long an answer's end waits for its settlement; 1 s if 0
 
+	LostAfter time.Duration // until a check whose answer was lost has been made or not; 3 s if 0
+
 	Health   *observe.Health
 	Registry *prometheus.Registry
 	Log      *slog.Logger
@@ -94,6 +98,7 @@ func New(o Options) *Server {
 	def(&o.IdleWait, 2*time.Minute)
 	def(&o.Stall, time.Minute)
 	def(&o.SettleFirst, time.Second)
+	def(&o.LostAfter, 3*time.Second)
 	if o.Predicted == 0 {
 		o.Predicted = 1024
 	}
