@@ -16,6 +16,8 @@
 // writer that slept is refused by the table's constraint `fresh`, one that has looked at a table which a rebuild has replaced by the
 // constraint `generation`; both look again.
 //
+// Rebuild makes the table again from the whole log and swaps it in while writers go on.
+//
 // It needs a ClickHouse server, or a service whose table has one place that knows all tokens. Store's calls go to one connection, one
 // after the other.
 //

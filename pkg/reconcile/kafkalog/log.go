@@ -171,6 +171,16 @@ func (l *Log) Committed(ctx context.Context) (map[int]int64, bool, error) {
 
 // Read implements reconcile.Log. It reads as many partitions at once as there are processors, each with one fetch of up to 4 MiB.
 func (l *Log) Read(ctx context.Context, spans []reconcile.Span, add func(reconcile.Message) error) error {
+	return l.Records(ctx, spans, func(at reconcile.Place, rec *usage.Record, unusable string) error {
+		if rec == nil {
+			return add(reconcile.Message{Event: reconcile.Event{Place: at}, Unusable: unusable})
+		}
+		return add(reconcile.Message{Event: reconcile.FromRecord(rec, at)})
+	})
+}
+
+// Records gives each message of some spans in full, as Read does: its record, or nil and why it has none.
+func (l *Log) Records(ctx context.Context, spans []reconcile.Span, add func(at reconcile.Place, rec *usage.Record, unusable string) error) error {
 	client, done := l.client()
 	defer done()
 	g, ctx := errgroup.WithContext(ctx)
@@ -181,13 +191,13 @@ func (l *Log) Read(ctx context.Context, spans []reconcile.Span, add func(reconci
 				at := reconcile.Place{Partition: s.Partition, Offset: r.Offset}
 				rec, err := usage.Decode(value)
 				if err == nil {
-					return add(reconcile.Message{Event: reconcile.FromRecord(&rec, at)})
+					return add(at, &rec, "")
 				}
 				var why *usage.DecodeError
 				if !errors.As(err, &why) {
 					return err
 				}
-				return add(reconcile.Message{Event: reconcile.Event{Place: at}, Unusable: why.Reason})
+				return add(at, nil, why.Reason)
 			})
 		})
 	}

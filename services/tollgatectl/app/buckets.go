@@ -18,7 +18,7 @@ func rebuildCommand(s *session) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(rebuildBucketsCommand(s))
+	cmd.AddCommand(rebuildBucketsCommand(s), rebuildLedgerCommand(s), rebuildQuotasCommand(s))
 	return cmd
 }
 

@@ -1,0 +1,63 @@
+package clickhouseledger
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+var benchEvents = flag.Int("events", 200_000, "events of the ledger in BenchmarkUsageDaily; it also measures a tenth of them")
+
+// fill adds events of 30 days as the writer would: 50 orgs of 20 users with four models, each event with its sums.
+const fill = `INSERT INTO usage_ledger (grain, event_id, org_id, period, user_id, tier, model, events, requests, input_tokens, output_tokens, request_id, requested_model,
+	timestamp, outcome, reservation, ingested_at, generation)
+SELECT g, if(g = 'event', generateUUIDv4(n), toUUID('00000000-0000-0000-0000-000000000000')), 'org-' || toString(n %% 50),
+	multiIf(g = 'minute', toStartOfMinute(at), g = 'quarter', toStartOfFifteenMinutes(at), g = 'day', toStartOfDay(at), toDateTime(0, 'UTC')),
+	'user-' || toString(n %% 1000), 'plus', 'model-' || toString(intDiv(n, 1000) %% 4), 1, 1, 100, 20, generateUUIDv4(n + 1), '', if(g = 'event', at, toDateTime64(0, 3, 'UTC')),
+	if(g = 'event', 'completed', ''), if(g = 'event', 'held', ''), now64(3), 1
+FROM (SELECT number AS n, toDateTime64('2026-01-01 00:00:00', 3, 'UTC') + toIntervalMillisecond(intDiv(number * 2592000000, %d)) AS at FROM numbers(%d))
+ARRAY JOIN ['event', 'minute', 'quarter', 'day'] AS g`
+
+// BenchmarkUsageDaily reads 30 days of one org through usage_daily, over -events events and over a tenth of them with the same groups:
+// the time goes with the groups. The same sums worked out from the events are the yardstick.
+func BenchmarkUsageDaily(b *testing.B) {
+	for _, events := range []int{*benchEvents / 10, *benchEvents} {
+		b.Run(fmt.Sprintf("%d events", events), func(b *testing.B) {
+			_, db := migrated(b)
+			exec(b, db, fmt.Sprintf(fill, events, events))
+			groups := 0
+			read := func(query string) time.Duration {
+				began := time.Now()
+				rows, err := db.QueryContext(b.Context(), query)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer rows.Close()
+				for groups = 0; rows.Next(); groups++ {
+				}
+				if err := rows.Err(); err != nil {
+					b.Fatal(err)
+				}
+				return time.Since(began)
+			}
+			var view, raw []time.Duration
+			for b.Loop() {
+				view = append(view, read("SELECT period, user_id, model, requests, total_tokens FROM usage_daily WHERE org_id = 'org-7'"))
+				if groups != 30*20*4 {
+					b.Fatalf("%d groups", groups)
+				}
+				if len(raw) < 3 {
+					raw = append(raw, read("SELECT toStartOfDay(timestamp), user_id, model, count(), sum(input_tokens + output_tokens) FROM usage_events WHERE org_id = 'org-7' GROUP BY ALL"))
+				}
+			}
+			slices.Sort(view)
+			slices.Sort(raw)
+			b.ReportMetric(float64(view[len(view)/2].Microseconds())/1000, "view-ms")
+			b.ReportMetric(float64(view[len(view)-1].Microseconds())/1000, "view-worst-ms")
+			b.ReportMetric(float64(raw[len(raw)/2].Microseconds())/1000, "from-events-ms")
+			b.ReportMetric(float64(groups), "groups")
+		})
+	}
+}

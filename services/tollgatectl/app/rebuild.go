@@ -1,0 +1,99 @@
+package app
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
+	"github.com/tollgate-dev/tollgate/pkg/reconcile"
+	"github.com/tollgate-dev/tollgate/pkg/reconcile/kafkalog"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
+	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/replay"
+	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/show"
+)
+
+func rebuildLedgerCommand(s *session) *cobra.Command {
+	var keep, force bool
+	cmd := &cobra.Command{
+		Use:   "ledger",
+		Short: "Make the ledger again from the whole log, and swap it in",
+		Long: `Rebuild ledger stores all of usage.records.v1 in a new table, swaps it with the live one in one step, and then stores what has come meanwhile.
+Consumers may go on, and views answer all the time. If it ends early, run it again: nothing is lost for good, but after the swap and before the end
+the ledger may lack the newest events (tollgatectl reconcile tells).
+
+It refuses a log that has lost its beginning, or that gives fewer events than the ledger holds. ClickHouse must have room for a second ledger.
+
+Needs TOLLGATE_KAFKA_BROKERS and TOLLGATE_CLICKHOUSE_URL.`,
+		Example: "  tollgatectl rebuild ledger --keep",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runRebuildLedger(cmd.Context(), keep, force, s) },
+	}
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the replaced table, as usage_ledger_kept_<generation>")
+	cmd.Flags().BoolVar(&force, "force", false, "rebuild even if the log holds less than the ledger: what it lacks is lost")
+	return cmd
+}
+
+func runRebuildLedger(ctx context.Context, keep, force bool, s *session) error {
+	v, err := s.need("TOLLGATE_KAFKA_BROKERS", "TOLLGATE_CLICKHOUSE_URL")
+	if err != nil {
+		return err
+	}
+	dsn := v["TOLLGATE_CLICKHOUSE_URL"]
+	if _, err := clickhouseledger.Options(dsn); err != nil {
+		return usagef("TOLLGATE_CLICKHOUSE_URL %w", err)
+	}
+	bar := stages{w: s.Stderr}
+	r, err := clickhouseledger.Rebuild(ctx, clickhouseledger.RebuildConfig{DSN: dsn, Keep: keep, Force: force,
+		Log:      usageLog{kafkalog.Log{Brokers: strings.Split(v["TOLLGATE_KAFKA_BROKERS"], ",")}},
+		Progress: func(done, total int64) { bar.show("messages", done, total) }})
+	bar.finish()
+	if err != nil {
+		return err
+	}
+	if s.output == outputJSON {
+		return show.JSON(s.Stdout, r)
+	}
+	n, p := replay.Commas, printer{w: s.Stdout}
+	p.line("✓ %s events stored from %s messages, %s of them unusable, in %.1f s", n(int64(r.Events)), n(r.Messages), n(r.Unusable), r.Seconds)
+	if r.Kept != "" {
+		p.line("the replaced table is %s", r.Kept)
+	}
+	for _, name := range r.Dropped {
+		p.line("%s, left by a rebuild that was killed, is dropped", name)
+	}
+	for _, name := range r.Unfinished {
+		p.line("%s is another rebuild's, running or killed less than a day ago: left alone", name)
+	}
+	return p.err
+}
+
+// usageLog is the usage topic, as a rebuild reads it.
+type usageLog struct{ kafkalog.Log }
+
+var _ clickhouseledger.Log = usageLog{}
+
+// Spans implements clickhouseledger.Log.
+func (l usageLog) Spans(ctx context.Context) (out []clickhouseledger.LogSpan, err error) {
+	partitions, err := l.Partitions(ctx, time.Time{})
+	for _, p := range partitions {
+		out = append(out, clickhouseledger.LogSpan{Partition: p.Partition, Start: p.Earliest, End: p.Latest})
+	}
+	return out, err
+}
+
+// Read implements clickhouseledger.Log.
+func (l usageLog) Read(ctx context.Context, spans []clickhouseledger.LogSpan, add func(*clickhouseledger.Event) error) error {
+	var of []reconcile.Span
+	for _, s := range spans {
+		of = append(of, reconcile.Span(s))
+	}
+	return l.Records(ctx, of, func(at reconcile.Place, rec *usage.Record, _ string) error {
+		if rec == nil {
+			return add(nil)
+		}
+		return add(&clickhouseledger.Event{Record: *rec, Topic: usage.Topic, Partition: at.Partition, Offset: at.Offset})
+	})
+}
