@@ -199,11 +199,20 @@ type Status struct {
 	Tier     string `json:"tier"`
 	InFlight int64  `json:"in_flight"`
 	Room
+	Suspended    bool  `json:"suspended"`
+	QuotaVersion int64 `json:"quota_version"`
 }
 
 // UserStatus reads a user's room without changing it.
 func (e *Enforcement) UserStatus(ctx context.Context, userID string) (Status, error) {
 	var s Status
 	err := e.call(ctx, http.MethodGet, "/internal/rate-limit/status/user/"+url.PathEscape(userID), nil, nil, &s)
+	return s, err
+}
+
+// KeyStatus reads an API key's room without changing it.
+func (e *Enforcement) KeyStatus(ctx context.Context, keyID string) (Status, error) {
+	var s Status
+	err := e.call(ctx, http.MethodGet, "/internal/rate-limit/status/api_key/"+url.PathEscape(keyID), nil, nil, &s)
 	return s, err
 }

@@ -44,6 +44,9 @@ type Sessions struct {
 // unknownKeyEvery bounds how often a JWKS is fetched because a token names a key that is not in it.
 const unknownKeyEvery = 5 * time.Second
 
+// unknownKeyWait bounds how long such a token waits: for its turn and for the fetch.
+const unknownKeyWait = 2 * time.Second
+
 // NewSessions makes a verifier. A JWKS is refreshed until ctx ends; one that is away at first is no error.
 func NewSessions(ctx context.Context, o SessionOptions) (*Sessions, error) {
 	if o.Now == nil {
@@ -79,7 +82,7 @@ func NewSessions(ctx context.Context, o SessionOptions) (*Sessions, error) {
 	}
 	if o.JWKS != "" {
 		k, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{o.JWKS}, keyfunc.Override{HTTPTimeout: 5 * time.Second, RefreshInterval: o.Refresh,
-			RateLimitWaitMax: time.Millisecond, RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKeyEvery), 1),
+			RateLimitWaitMax: unknownKeyWait, RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKeyEvery), 1),
 			RefreshErrorHandlerFunc: func(string) func(context.Context, error) {
 				return func(ctx context.Context, err error) {
 					o.Log.WarnContext(ctx, "the JWKS could not be fetched", "err", err)
