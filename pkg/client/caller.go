@@ -142,9 +142,7 @@ func asProblem(resp *http.Response, body []byte) error {
 
 // Unavailable reports whether the same call may succeed later: the service was unreachable or said that it is unavailable. Whoever sends
 // it again uses the same request id.
-func Unavailable(err error) bool { return mayPass(err) }
-
-func mayPass(err error) bool {
+func Unavailable(err error) bool {
 	var p *problem.Problem
 	if errors.As(err, &p) {
 		return p.Code == problem.CodeUnavailable || p.Status == http.StatusTooManyRequests

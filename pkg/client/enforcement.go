@@ -172,7 +172,7 @@ func (e *Enforcement) patiently(ctx context.Context, path string, in, out any) e
 	defer cancel()
 	for attempt := 0; ; attempt++ {
 		err := e.call(ctx, http.MethodPost, path, nil, in, out)
-		if err == nil || !mayPass(err) {
+		if err == nil || !Unavailable(err) {
 			return err
 		}
 		wait := time.NewTimer(e.backoff(attempt))

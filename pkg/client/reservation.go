@@ -71,7 +71,7 @@ func (e *Enforcement) Reserve(ctx context.Context, r CheckRequest) (*Reservation
 	defer cancel()
 	err := e.patiently(budget, "/internal/rate-limit/check", r, &res.Decision)
 	switch {
-	case err != nil && e.failOpen && mayPass(err) && ctx.Err() == nil:
+	case err != nil && e.failOpen && Unavailable(err) && ctx.Err() == nil:
 		res.Unchecked = true
 		res.Decision = Decision{Allowed: true, RequestID: r.RequestID, Model: r.Model, Degraded: true}
 		return res, nil

@@ -177,19 +177,11 @@ type times struct {
 	RevokedAt *usage.Time `json:"revoked_at"`
 }
 
-func instant(t *time.Time) *usage.Time {
-	if t == nil {
-		return nil
-	}
-	at := usage.At(*t)
-	return &at
-}
-
 func (p folded) fields() (fields, error) {
 	if p.projection == nil {
 		return nil, nil
 	}
-	t := times{p.projection.Deleted, p.projection.Version, usage.At(p.projection.CreatedAt), usage.At(p.projection.UpdatedAt), instant(p.made), instant(p.rotated), instant(p.revoked)}
+	t := times{p.projection.Deleted, p.projection.Version, usage.At(p.projection.CreatedAt), usage.At(p.projection.UpdatedAt), usage.AtOrNil(p.made), usage.AtOrNil(p.rotated), usage.AtOrNil(p.revoked)}
 	return asFields(p.projection.State, t)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
 )
 
 // DefaultCurrency is that of a price that names none.
@@ -54,13 +55,10 @@ func Parse(field, text string) (decimal.Decimal, error) {
 	return d, nil
 }
 
-// First and last year of a price, those of events.
-const minYear, maxYear = 2000, 2100
-
 // CheckInstant tells why a price can't begin at an instant; nil if it can. Events are exact to the millisecond, so a price can't be more so.
 func CheckInstant(at time.Time) error {
-	if y := at.UTC().Year(); y < minYear || y > maxYear {
-		return &tier.FieldError{Field: "valid_from", Err: fmt.Errorf("must lie between the years %d and %d", minYear, maxYear)}
+	if y := at.UTC().Year(); y < usage.MinYear || y > usage.MaxYear {
+		return &tier.FieldError{Field: "valid_from", Err: fmt.Errorf("must lie between the years %d and %d", usage.MinYear, usage.MaxYear)}
 	}
 	if !at.Equal(at.Truncate(time.Millisecond)) {
 		return &tier.FieldError{Field: "valid_from", Err: errors.New("must be a whole number of milliseconds")}

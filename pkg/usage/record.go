@@ -20,6 +20,13 @@ const SchemaVersion = 1
 // MaxTokens is the largest token count: 2^53-1, up to which JSON numbers are exact everywhere.
 const MaxTokens int64 = 1<<53 - 1
 
+// MinYear and MaxYear are the first and the last year of an event. ClickHouse's DateTime ends in 2106: a later one would land in another
+// period.
+const (
+	MinYear = 2000
+	MaxYear = 2100
+)
+
 // Outcome tells how a request ended.
 type Outcome string
 
@@ -161,8 +168,8 @@ func (r Record) Validate() error {
 	if r.CachedInputTokens > r.InputTokens && r.Outcome != Adjustment {
 		bad("cached_input_tokens", "is %d, more than the %d input_tokens it is part of", r.CachedInputTokens, r.InputTokens)
 	}
-	if y := time.Time(r.Timestamp).Year(); y < 2000 || y > 2100 { // ClickHouse's DateTime ends in 2106: a later one would land in another period
-		bad("timestamp", "must lie between the years 2000 and 2100")
+	if y := time.Time(r.Timestamp).Year(); y < MinYear || y > MaxYear {
+		bad("timestamp", "must lie between the years %d and %d", MinYear, MaxYear)
 	}
 	switch r.Outcome {
 	case Completed, Cancelled, Failed, Expired, Adjustment:
@@ -221,6 +228,15 @@ const timeLayout = "2006-01-02T15:04:05.000Z"
 
 // At cuts t to the millisecond, in UTC.
 func At(t time.Time) Time { return Time(t.UTC().Truncate(time.Millisecond)) }
+
+// AtOrNil is At for an instant that may be missing.
+func AtOrNil(t *time.Time) *Time {
+	if t == nil {
+		return nil
+	}
+	at := At(*t)
+	return &at
+}
 
 func (t Time) String() string { return time.Time(t).UTC().Format(timeLayout) }
 

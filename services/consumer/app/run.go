@@ -4,6 +4,9 @@
 // it takes; /healthz answers meanwhile. Stop is the reverse: not ready, stop fetching, store the batch, commit, leave the group,
 // close the dead letters and ClickHouse, and last HTTP, so that metrics can be read until the end.
 //
+// Beside the loop run the copy of prices and of orgs' time zones from quota.changes.v1 (package pricebook), and the comparison of views and offsets
+// (package reconciliation). Neither holds the ledger up.
+//
 // What repeats at each crash point, and what removes it: package consume.
 package app
 

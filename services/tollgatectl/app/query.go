@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tollgate-dev/tollgate/migrations"
+	"github.com/tollgate-dev/tollgate/pkg/usage"
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/clickhousehttp"
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/show"
 )
@@ -140,8 +141,8 @@ func parseDay(v string, now time.Time, last bool) (time.Time, error) {
 	}
 	for _, layout := range []string{time.DateOnly, "2006-01"} {
 		if t, err := time.Parse(layout, v); err == nil {
-			if t.Year() < 2000 || t.Year() > 2100 {
-				return time.Time{}, fmt.Errorf("%q must lie between the years 2000 and 2100", v)
+			if t.Year() < usage.MinYear || t.Year() > usage.MaxYear {
+				return time.Time{}, fmt.Errorf("%q must lie between the years %d and %d", v, usage.MinYear, usage.MaxYear)
 			}
 			if last && layout != time.DateOnly {
 				t = t.AddDate(0, 1, -1)

@@ -12,26 +12,16 @@ import (
 type batch struct {
 	rows  []Row
 	dead  []DeadLetter
-	last  map[partition]Position // the highest position of each partition
 	count int
 	bytes int
 }
 
-type partition struct {
-	topic string
-	id    int
-}
-
-func newBatch() *batch { return &batch{last: map[partition]Position{}} }
+func newBatch() *batch { return &batch{} }
 
 // add decodes a message into the batch, as a row or as a dead letter.
 func (b *batch) add(m Message) {
 	b.count++
 	b.bytes += len(m.Key) + len(m.Value)
-	p := partition{m.Topic, m.Partition}
-	if at, ok := b.last[p]; !ok || m.Offset > at.Offset {
-		b.last[p] = m.Position
-	}
 	r, err := usage.Decode(m.Value)
 	if err != nil {
 		reason := usage.ReasonInvalid
@@ -47,14 +37,28 @@ func (b *batch) add(m Message) {
 
 func (b *batch) full(l Limits) bool { return b.count >= l.Count || b.bytes >= l.Bytes }
 
-// positions are what to commit, in a fixed order.
+// positions are what to commit.
 func (b *batch) positions() []Position {
-	out := make([]Position, 0, len(b.last))
-	for _, p := range b.last {
-		out = append(out, p)
+	all := make([]Position, 0, b.count)
+	for _, r := range b.rows {
+		all = append(all, r.Message.Position)
 	}
-	slices.SortFunc(out, comparePositions)
-	return out
+	for _, d := range b.dead {
+		all = append(all, d.Position)
+	}
+	return Ends(all)
+}
+
+// Ends gives the highest position of each partition among those of all messages that are done with: what to commit, in a fixed order.
+func Ends(all []Position) []Position {
+	slices.SortFunc(all, comparePositions)
+	var ends []Position
+	for i, p := range all {
+		if next := i + 1; next == len(all) || all[next].Topic != p.Topic || all[next].Partition != p.Partition {
+			ends = append(ends, p)
+		}
+	}
+	return ends
 }
 
 // order sorts rows by partition and offset: of an event's repeats in a batch the first in the log is stored.

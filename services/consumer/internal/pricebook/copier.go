@@ -134,24 +134,13 @@ func (c *Copier) copy(ctx context.Context, messages []consume.Message) error {
 
 // commit is tried once: what it leaves open comes again and changes nothing. A stop that comes just now does not keep it from happening.
 func (c *Copier) commit(ctx context.Context, messages []consume.Message) {
-	type partition struct {
-		topic string
-		id    int
-	}
-	last := map[partition]consume.Position{}
-	for _, m := range messages {
-		p := partition{m.Topic, m.Partition}
-		if at, ok := last[p]; !ok || m.Offset > at.Offset {
-			last[p] = m.Position
-		}
-	}
-	positions := make([]consume.Position, 0, len(last))
-	for _, p := range last {
-		positions = append(positions, p)
+	done := make([]consume.Position, len(messages))
+	for i, m := range messages {
+		done[i] = m.Position
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commit)
 	defer cancel()
-	if err := c.source.Commit(ctx, positions); err != nil {
+	if err := c.source.Commit(ctx, consume.Ends(done)); err != nil {
 		c.failures.Inc()
 		c.log.Warn("offsets of the price book are not committed; the messages may come again", "err", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/pkg/embedded/clickhouse"
 )
 
@@ -30,7 +31,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
-	db, err := openLedger(w.clickhouse.DSN(clickhouse.Database))
+	db, err := clickhouseledger.OpenSQL(w.clickhouse.DSN(clickhouse.Database))
 	if err != nil {
 		return err
 	}

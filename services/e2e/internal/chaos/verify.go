@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/google/uuid"
 
 	"github.com/tollgate-dev/tollgate/pkg/reconcile"
@@ -28,15 +27,6 @@ const (
 
 // periods are the views that sum events up by period, with the function that gives the period's start.
 var periods = map[string]string{"usage_minutely": "toStartOfMinute", "usage_hourly": "toStartOfHour", "usage_daily": "toStartOfDay"}
-
-func openLedger(dsn string) (*sql.DB, error) {
-	o, err := clickhouse.ParseDSN(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("parse the ledger's DSN: %w", err)
-	}
-	o.DialTimeout, o.ReadTimeout = 2*time.Second, 30*time.Second
-	return clickhouse.OpenDB(o), nil
-}
 
 // watch looks at the views until ctx ends. No moment is exempt: an event that shows twice or a sum outside what the events were before
 // and after it was read fails. A ledger that is away says nothing.

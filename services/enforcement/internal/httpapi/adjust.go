@@ -34,10 +34,7 @@ type adjustBody struct {
 	Reason            *string `json:"reason"`
 }
 
-const (
-	maxReason        = 1024
-	minYear, maxYear = 2000, 2100 // of events
-)
+const maxReason = 1024
 
 // delta reads a difference of tokens; absent is 0.
 func (f *faults) delta(field string, v *int64) int64 {
@@ -98,8 +95,8 @@ func (b adjustBody) adjustment() (decide.Adjustment, error) {
 		switch {
 		case err != nil:
 			f.add("timestamp", "must be an RFC 3339 instant, such as 2026-01-01T12:00:00Z")
-		case at.UTC().Year() < minYear || at.UTC().Year() > maxYear:
-			f.add("timestamp", "must lie between the years %d and %d", minYear, maxYear)
+		case at.UTC().Year() < usage.MinYear || at.UTC().Year() > usage.MaxYear:
+			f.add("timestamp", "must lie between the years %d and %d", usage.MinYear, usage.MaxYear)
 		}
 		a.At = at
 	}

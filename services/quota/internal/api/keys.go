@@ -77,17 +77,8 @@ type keyView struct {
 }
 
 func viewKey(k pgquota.ListedKey) keyView {
-	v := keyView{ID: k.ID, UserID: k.UserID, OrgID: k.OrgID, Name: k.Name, Prefix: k.Prefix, Rotations: k.Rotations, Suspended: k.Suspended,
-		CreatedAt: usage.At(k.CreatedAt), Version: k.Version, UpdatedAt: usage.At(k.UpdatedAt)}
-	if k.RotatedAt != nil {
-		at := usage.At(*k.RotatedAt)
-		v.RotatedAt = &at
-	}
-	if k.RevokedAt != nil {
-		at := usage.At(*k.RevokedAt)
-		v.RevokedAt = &at
-	}
-	return v
+	return keyView{ID: k.ID, UserID: k.UserID, OrgID: k.OrgID, Name: k.Name, Prefix: k.Prefix, Rotations: k.Rotations, Suspended: k.Suspended,
+		CreatedAt: usage.At(k.CreatedAt), RotatedAt: usage.AtOrNil(k.RotatedAt), RevokedAt: usage.AtOrNil(k.RevokedAt), Version: k.Version, UpdatedAt: usage.At(k.UpdatedAt)}
 }
 
 func listed(e pgquota.Entry) pgquota.ListedKey {

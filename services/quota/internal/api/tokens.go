@@ -38,16 +38,8 @@ type tokenView struct {
 }
 
 func viewToken(t pgquota.AdminToken) tokenView {
-	v := tokenView{Name: t.Name, Role: t.Role, OrgID: t.OrgID, CreatedBy: t.CreatedBy, CreatedAt: usage.At(t.CreatedAt), RevokedBy: t.RevokedBy}
-	if t.ExpiresAt != nil {
-		at := usage.At(*t.ExpiresAt)
-		v.ExpiresAt = &at
-	}
-	if t.RevokedAt != nil {
-		at := usage.At(*t.RevokedAt)
-		v.RevokedAt = &at
-	}
-	return v
+	return tokenView{Name: t.Name, Role: t.Role, OrgID: t.OrgID, CreatedBy: t.CreatedBy, CreatedAt: usage.At(t.CreatedAt), ExpiresAt: usage.AtOrNil(t.ExpiresAt),
+		RevokedBy: t.RevokedBy, RevokedAt: usage.AtOrNil(t.RevokedAt)}
 }
 
 func (s *server) postToken(c echo.Context) error {
