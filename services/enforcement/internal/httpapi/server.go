@@ -35,6 +35,7 @@ var _ Engine = (*decide.Engine)(nil)
 // Options are what the API is made of. All are required but Log.
 type Options struct {
 	Engine   Engine
+	Loads    Loads
 	Tokens   auth.Tokens
 	Models   []string // names that may become metric labels
 	Health   *observe.Health
@@ -44,6 +45,7 @@ type Options struct {
 
 type server struct {
 	engine  Engine
+	loads   Loads
 	tokens  auth.Tokens
 	log     *slog.Logger
 	m       *metrics
@@ -56,7 +58,7 @@ func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &server{engine: o.Engine, tokens: o.Tokens, log: o.Log, m: newMetrics(o.Registry, o.Models), http: observe.NewHTTPMetrics(o.Registry)}
+	s := &server{engine: o.Engine, loads: o.Loads, tokens: o.Tokens, log: o.Log, m: newMetrics(o.Registry, o.Models), http: observe.NewHTTPMetrics(o.Registry)}
 	mux := http.NewServeMux()
 	o.Health.Mount(mux, o.Registry)
 	for _, open := range []string{"/healthz", "/readyz", "/metrics"} {
@@ -77,6 +79,7 @@ func New(o Options) http.Handler {
 		mux.Handle(r.method+" "+r.template, s.route(r.template, s.authorised(r.h, r.role)))
 		mux.Handle(r.template, s.route(r.template, s.authorised(methodNotAllowed(r.method), r.role)))
 	}
+	s.mountLoad(mux)
 	for _, p := range []string{"/internal", "/internal/"} { // without the first the mux would redirect to the second
 		mux.Handle(p, s.route("other", s.authorised(notFound, auth.Service, auth.Admin)))
 	}
