@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -113,7 +112,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 	stack.Go("ended reservations", func(ctx context.Context) error { return emitEnds(ctx, engine, limiter, log) })
 
-	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: once(quotas.Ping)})
+	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: observe.Once(quotas.Ping)})
 	addr, err := serve(ctx, stack, cfg.Addr, log, tracer.Wrap(newAPI(cfg, engine, loads, health, reg, log)))
 	if err != nil {
 		return stack.Abort(err)
@@ -209,21 +208,6 @@ func openRedis(url string) (redis.UniversalClient, error) {
 	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewUniversalClient(o), nil
-}
-
-// once passes for ever after ask has passed for the first time.
-func once(ask func(context.Context) error) func(context.Context) error {
-	var passed atomic.Bool
-	return func(ctx context.Context) error {
-		if passed.Load() {
-			return nil
-		}
-		err := ask(ctx)
-		if err == nil {
-			passed.Store(true)
-		}
-		return err
-	}
 }
 
 // serve starts the HTTP server. Its stop takes no new connections and waits for the requests being served.

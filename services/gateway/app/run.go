@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -71,7 +70,7 @@ func Run(ctx context.Context, cfg Config) error {
 	transport := newTransport(cfg)
 	stack.Defer("upstream client", func(context.Context) error { transport.CloseIdleConnections(); return nil })
 
-	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: once(store.Ping)})
+	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: observe.Once(store.Ping)})
 	api, err := newAPI(cfg, finder, enforcement, transport, health, reg, log)
 	if err != nil {
 		return stack.Abort(err)
@@ -158,21 +157,6 @@ func openRedis(url string) (redis.UniversalClient, error) {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, 2*time.Second, 2*time.Second
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewUniversalClient(o), nil
-}
-
-// once passes for ever after ask has passed for the first time.
-func once(ask func(context.Context) error) func(context.Context) error {
-	var passed atomic.Bool
-	return func(ctx context.Context) error {
-		if passed.Load() {
-			return nil
-		}
-		err := ask(ctx)
-		if err == nil {
-			passed.Store(true)
-		}
-		return err
-	}
 }
 
 // serve starts the HTTP server, HTTP/1.1 and HTTP/2 (without TLS too: that ends before us). Its stop takes no new connections, waits for the

@@ -103,7 +103,7 @@ type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 // route gives a request its id, counts it by the route's template, and turns what the handler returns into a problem document.
 func (s *server) route(template string, h handlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start, rec := time.Now(), &recorder{ResponseWriter: w}
+		start, rec := time.Now(), &observe.Recorder{ResponseWriter: w}
 		id := requestID(r)
 		rec.Header().Set("X-Request-Id", id)
 		log := s.log.With("request_id", id)
@@ -125,8 +125,8 @@ func (s *server) route(template string, h handlerFunc) http.Handler {
 				}
 			}))
 		guarded.ServeHTTP(rec, r)
-		s.http.Observe(r.Context(), template, r.Method, rec.status, time.Since(start))
-		log.DebugContext(r.Context(), "request", "route", template, "status", rec.status, "ms", time.Since(start).Milliseconds())
+		s.http.Observe(r.Context(), template, r.Method, rec.Status, time.Since(start))
+		log.DebugContext(r.Context(), "request", "route", template, "status", rec.Status, "ms", time.Since(start).Milliseconds())
 	})
 }
 
@@ -163,28 +163,6 @@ func requestID(r *http.Request) string {
 	}
 	return uuid.Must(uuid.NewV7()).String()
 }
-
-// recorder remembers the status that was sent.
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 {
-		r.status = status
-	}
-	r.ResponseWriter.WriteHeader(status)
-}
-
-func (r *recorder) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.status = http.StatusOK
-	}
-	return r.ResponseWriter.Write(b)
-}
-
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func writeJSON(w http.ResponseWriter, v any) error {
 	b, err := json.Marshal(v)

@@ -152,7 +152,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // exchange is one request being answered.
 type exchange struct {
-	w       *recorder
+	w       *observe.Recorder
 	r       *http.Request
 	id      uuid.UUID
 	log     *slog.Logger
@@ -180,17 +180,17 @@ func notFound(*exchange) error {
 // handle gives a request its id, which is also its id in bills and hence never the client's, counts it, and answers what the handler returns.
 func (s *Server) handle(template string, h handlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{w: &recorder{ResponseWriter: w}, r: r, id: uuid.Must(uuid.NewV7()), arrived: time.Now(), outcome: outcomeCompleted}
+		x := &exchange{w: &observe.Recorder{ResponseWriter: w}, r: r, id: uuid.Must(uuid.NewV7()), arrived: time.Now(), outcome: outcomeCompleted}
 		x.log = s.o.Log.With("request_id", x.id.String())
 		x.w.Header().Set("X-Request-Id", x.id.String())
 		s.alive(x)
 		defer func() {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the connection's next request has its own
-			s.http.Observe(r.Context(), template, r.Method, x.w.status, time.Since(x.arrived))
+			s.http.Observe(r.Context(), template, r.Method, x.w.Status, time.Since(x.arrived))
 			if template != "other" {
 				s.m.requests.WithLabelValues(s.m.label(x.model), x.outcome).Inc()
 			}
-			x.log.DebugContext(r.Context(), "request", "route", template, "status", x.w.status, "outcome", x.outcome, "ms", time.Since(x.arrived).Milliseconds())
+			x.log.DebugContext(r.Context(), "request", "route", template, "status", x.w.Status, "outcome", x.outcome, "ms", time.Since(x.arrived).Milliseconds())
 		}()
 		answer := func(err error) {
 			e := asAPIError(err)
@@ -198,7 +198,7 @@ func (s *Server) handle(template string, h handlerFunc) http.Handler {
 			if e.Status >= http.StatusInternalServerError {
 				x.log.WarnContext(r.Context(), "request not served", "route", template, "status", e.Status, "code", e.Code, "err", e.cause)
 			}
-			if x.w.status != 0 { // too late for an answer: the client must not take what it has for a whole one
+			if x.w.Status != 0 { // too late for an answer: the client must not take what it has for a whole one
 				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http asks handlers to panic with it
 			}
 			if e.limits != nil {
@@ -214,25 +214,3 @@ func (s *Server) handle(template string, h handlerFunc) http.Handler {
 		})).ServeHTTP(x.w, r)
 	})
 }
-
-// recorder remembers the status that was sent.
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 {
-		r.status = status
-	}
-	r.ResponseWriter.WriteHeader(status)
-}
-
-func (r *recorder) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.status = http.StatusOK
-	}
-	return r.ResponseWriter.Write(b)
-}
-
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
