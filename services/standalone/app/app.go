@@ -56,13 +56,14 @@ func Run(ctx context.Context, cfg Config) error {
 
 // standalone is one run.
 type standalone struct {
-	cfg    Config
-	out    *console.Console
-	stack  *lifecycle.Stack
-	kept   *kept.State
-	stores stores.Set
-	begin  time.Time
-	asked  time.Time // when the stop began
+	cfg       Config
+	out       *console.Console
+	stack     *lifecycle.Stack
+	kept      *kept.State
+	stores    stores.Set
+	simulated bool // the inference server is
+	begin     time.Time
+	asked     time.Time // when the stop began
 }
 
 // openDataDir makes the data directory this run's own, and reads what the last one kept.
