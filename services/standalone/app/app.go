@@ -37,7 +37,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return s.stack.Abort(err)
 	}
-	s.out.Say("\nServing after %s. Addresses, tokens and passwords: %s (only you can read it)\n%s",
+	s.out.Say("\nServing after %s.\nAddresses, tokens and passwords: %s (only you can read it)\n%s",
 		console.Took(time.Since(s.begin)), filepath.Join(cfg.DataDir, kept.EnvFile), tryIt(cfg.DataDir))
 
 	verdict := s.demonstrate(ctx)

@@ -83,7 +83,7 @@ func (s *standalone) drive(ctx context.Context) (err error) {
 
 // tell shows one customer's requests, one at a time.
 func (s *standalone) tell(ctx context.Context, story *traffic.Story, api traffic.Asker, quotas traffic.Quotas, book *ledger.Reader) error {
-	s.out.Say("A new customer, free tier, at the gateway (%s/v1), step by step\n", baseURL(s.cfg.GatewayAddr))
+	s.out.Say("A new customer, free tier, step by step at %s/v1\n", baseURL(s.cfg.GatewayAddr))
 	err := story.Tell(ctx, api, quotas, book, func() {
 		if s.out.Terminal() {
 			s.out.Draw(story.Lines())
@@ -147,7 +147,7 @@ func (s *standalone) showBills(ctx context.Context, book *ledger.Reader, keys, u
 		why = append(why, r.Name+" "+traffic.Count(r.Requests))
 	}
 	if len(why) > 0 {
-		s.out.Say("\n  refused for: %s", strings.Join(why, ", "))
+		s.out.Say("\n  why refused: %s", strings.Join(why, ", "))
 	}
 	if b := all[len(all)-1]; b.Input != told.Input || b.Output != told.Output {
 		return fmt.Errorf("the ledger bills %d and %d tokens, the answers told %d and %d", b.Input, b.Output, told.Input, told.Output)

@@ -40,6 +40,6 @@ func (s *standalone) startUpstream(ctx context.Context) error {
 		}
 		return err
 	})
-	done("simulated, " + s.cfg.UpstreamURL + "; TOLLGATE_UPSTREAM_URL takes yours")
+	done("simulated, " + s.cfg.UpstreamURL)
 	return nil
 }

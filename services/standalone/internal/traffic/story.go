@@ -179,7 +179,7 @@ func (s *Story) await(ctx context.Context, book Book, show func()) error {
 
 // Lines shows the story in lines for 80 columns.
 func (s *Story) Lines() []string {
-	const row = "  %-40s  %-23s  %s"
+	const row = "  %-40s  %-24s  %s"
 	lines := []string{fmt.Sprintf(row, s.User+" asks for", "and gets", "ledger")}
 	for _, st := range s.steps {
 		b, ok := s.billed[st.id]

@@ -26,7 +26,7 @@ type Bill struct {
 }
 
 // row is the form of the tables' lines, for 80 columns.
-const row = "  %-15s %8s %8s %7s %9s %9s  %s"
+const row = "  %-15s %8s %7s %7s %9s %8s  %s"
 
 var rule = "  " + strings.Repeat("─", 76)
 
@@ -55,7 +55,7 @@ func Line(s Snapshot, l Ledger, elapsed, planned time.Duration) string {
 
 // Bills shows what the ledger bills, beside what the answers told their clients (nil: nothing to compare), in lines for 80 columns.
 func Bills(bills []Bill, told *Row) []string {
-	const row = "  %-15s %8s %8s  %10s %10s   %s"
+	const row = "  %-15s %8s %8s  %10s %9s   %s"
 	lines := []string{fmt.Sprintf(row, "who", "requests", "refused", "tokens in", "out", "owes")}
 	for _, b := range bills {
 		if b.User == allUsers {
