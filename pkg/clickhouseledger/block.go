@@ -30,10 +30,6 @@ func (grainColumn) Type() proto.ColumnType {
 	return "Enum8('fold' = 0, 'event' = 1, 'minute' = 2, 'quarter' = 3, 'day' = 4, 'refusals' = 5)"
 }
 
-type words = proto.ColLowCardinality[string]
-
-func newWords() *words { return new(proto.ColStr).LowCardinality() }
-
 // block is a block of rows of usage_ledger, column by column.
 type block struct {
 	grain                                             grainColumn
@@ -146,6 +142,7 @@ func (b *block) addEvent(e *Event, n int64, look look) {
 
 // addSums adds the rows of all groups that change.
 func (b *block) addSums(s *sums, look look) {
+	n := 0
 	for i, at := range s.slotList {
 		v := s.sumList[i]
 		if v == (sum{}) {
@@ -167,8 +164,10 @@ func (b *block) addSums(s *sums, look look) {
 		b.model.Append(p.model)
 		b.reason.Append(r.reason)
 		b.scope.Append(r.scope)
-		b.noEvent(uuid.Nil)
+		b.requestID.Append(uuid.Nil)
+		n++
 	}
+	b.noEvents(n)
 }
 
 // addFold adds a fold's row, or the row that takes it back if n is -1.
@@ -180,25 +179,25 @@ func (b *block) addFold(fold uint64, mark uuid.UUID, n int64, look look) {
 	for _, w := range []*words{b.tier, b.model, b.reason, b.scope} {
 		w.Append("")
 	}
-	b.noEvent(mark)
+	b.requestID.Append(mark)
+	b.noEvents(1)
 }
 
-// noEvent fills the columns that only events have.
-func (b *block) noEvent(requestID uuid.UUID) {
-	b.requestID.Append(requestID)
-	b.corrects.Append(uuid.Nil)
-	b.guess.Append(false)
-	b.refused.Append(false)
-	b.estimated.Append(false)
-	for _, w := range []*words{b.requestedModel, b.outcome, b.reservation, b.region, b.instance, b.topic} {
-		w.Append("")
+// noEvents fills the columns that only events have, for n rows.
+func (b *block) noEvents(n int) {
+	b.corrects = append(b.corrects, make(proto.ColUUID, n)...)
+	for _, c := range []*proto.ColBool{&b.guess, &b.refused, &b.estimated} {
+		*c = append(*c, make(proto.ColBool, n)...)
 	}
-	b.schema.Append(0)
-	b.reserved.Append(0)
-	b.latency.Append(0)
-	b.timestamp.AppendRaw(0)
-	b.partition.Append(0)
-	b.offset.Append(0)
+	for _, w := range []*words{b.requestedModel, b.outcome, b.reservation, b.region, b.instance, b.topic} {
+		w.AppendEmpty(n)
+	}
+	b.schema = append(b.schema, make(proto.ColUInt16, n)...)
+	b.reserved = append(b.reserved, make(proto.ColInt64, n)...)
+	b.latency = append(b.latency, make(proto.ColInt64, n)...)
+	b.timestamp.Data = append(b.timestamp.Data, make([]proto.DateTime64, n)...)
+	b.partition = append(b.partition, make(proto.ColUInt16, n)...)
+	b.offset = append(b.offset, make(proto.ColUInt64, n)...)
 }
 
 // event reads a row back, as addEvent wrote it.

@@ -207,26 +207,24 @@ func (l *Ledger) folds(ctx context.Context) (map[uint64]uuid.UUID, error) {
 	return byNumber, nil
 }
 
-// prepare fills the block with what is to be stored of a batch, going by the state of the ledger at the look or later.
+// prepare fills the block with what is to be stored of a batch, going by the state of the ledger at the look or later. It supposes that
+// nothing of the batch is stored, as is so of nearly every batch, while ClickHouse looks whether that is so.
 func (l *Ledger) prepare(ctx context.Context, events []Event, picked []int, ids proto.ColUUID, mark uuid.UUID, state look) (s Stored, err error) {
-	stored, err := l.find(ctx, ids)
-	if err != nil {
+	var stored map[uuid.UUID]bool
+	found := make(chan error, 1)
+	go func() {
+		var err error
+		stored, err = l.find(ctx, ids)
+		found <- err
+	}()
+	l.fill(events, picked, nil, state)
+	if err := <-found; err != nil {
 		return s, err
 	}
-	l.block.reset()
-	l.sums.reset()
-	replaced := map[uuid.UUID]int{}
-	for _, at := range picked {
-		e := &events[at]
-		guess, known := stored[e.EventID]
-		switch {
-		case !known:
-			s.Added++
-			l.block.addEvent(e, 1, state)
-			l.sums.add(e, 1)
-		case guess && !e.guess():
-			replaced[e.EventID] = at
-		}
+	var replaced map[uuid.UUID]int
+	s.Added = len(picked)
+	if len(stored) > 0 {
+		s.Added, replaced = l.fill(events, picked, stored, state)
 	}
 	if len(replaced) > 0 {
 		if err := l.replace(ctx, events, replaced, state); err != nil {
@@ -243,6 +241,27 @@ func (l *Ledger) prepare(ctx context.Context, events []Event, picked []int, ids 
 		}
 	}
 	return s, nil
+}
+
+// fill begins the block with the events that are not stored. It tells how many they are, and the places in the batch of the real outcomes of
+// stored guesses.
+func (l *Ledger) fill(events []Event, picked []int, stored map[uuid.UUID]bool, state look) (added int, replaced map[uuid.UUID]int) {
+	l.block.reset()
+	l.sums.reset()
+	replaced = map[uuid.UUID]int{}
+	for _, at := range picked {
+		e := &events[at]
+		guess, known := stored[e.EventID]
+		switch {
+		case !known:
+			added++
+			l.block.addEvent(e, 1, state)
+			l.sums.add(e, 1)
+		case guess && !e.guess():
+			replaced[e.EventID] = at
+		}
+	}
+	return added, replaced
 }
 
 // replace adds what takes back stored guesses and puts real outcomes in their place. A guess that is gone by now has been replaced by

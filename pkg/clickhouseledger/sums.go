@@ -57,6 +57,7 @@ type sum struct{ events, requests, rejected, input, output, cached int64 }
 type sums struct {
 	payers     map[payer]int32
 	payerList  []payer
+	recent     [][3]int32 // of each payer: the places of the minute, quarter and day that it was last added to
 	refusals   map[refusal]int32
 	refuseList []refusal
 	slots      map[slot]int32
@@ -71,7 +72,7 @@ func (s *sums) reset() {
 	clear(s.payers)
 	clear(s.refusals)
 	clear(s.slots)
-	s.payerList, s.refuseList, s.slotList, s.sumList = s.payerList[:0], s.refuseList[:0], s.slotList[:0], s.sumList[:0]
+	s.payerList, s.recent, s.refuseList, s.slotList, s.sumList = s.payerList[:0], s.recent[:0], s.refuseList[:0], s.slotList[:0], s.sumList[:0]
 }
 
 // of tells what one event counts for.
@@ -94,24 +95,33 @@ func (v sum) times(n int64) sum {
 func (s *sums) add(e *Event, n int64) {
 	v := of(e).times(n)
 	who := place(s.payers, &s.payerList, payer{e.OrgID, e.UserID, e.APIKeyID, e.Tier, e.Model})
+	if int(who) == len(s.recent) {
+		s.recent = append(s.recent, [3]int32{-1, -1, -1})
+	}
 	at := uint32(time.Time(e.Timestamp).Unix()) // Validate: from 2000 to 2100
-	s.addTo(slot{minute, at - at%60, who}, v)
-	s.addTo(slot{quarter, at - at%900, who}, v)
-	s.addTo(slot{day, at - at%86400, who}, v)
+	last := &s.recent[who]
+	s.addTo(slot{minute, at - at%60, who}, v, &last[0])
+	s.addTo(slot{quarter, at - at%900, who}, v, &last[1])
+	s.addTo(slot{day, at - at%86400, who}, v, &last[2])
 	if e.WasRateLimited {
 		why := place(s.refusals, &s.refuseList, refusal{e.Tier, e.Reason, e.Scope})
-		s.addTo(slot{refusals, at - at%3600, why}, v)
+		s.addTo(slot{refusals, at - at%3600, why}, v, new(int32(-1)))
 	}
 }
 
-func (s *sums) addTo(to slot, v sum) {
-	i, ok := s.slots[to]
-	if !ok {
-		i = int32(len(s.slotList))
-		s.slots[to] = i
-		s.slotList, s.sumList = append(s.slotList, to), append(s.sumList, sum{})
+// addTo adds to a slot. recent is a place where it may be, and becomes its place: events come nearly in order of time, so that few slots have to be
+// looked up.
+func (s *sums) addTo(to slot, v sum, recent *int32) {
+	if i := *recent; i < 0 || s.slotList[i] != to {
+		at, ok := s.slots[to]
+		if !ok {
+			at = int32(len(s.slotList))
+			s.slots[to] = at
+			s.slotList, s.sumList = append(s.slotList, to), append(s.sumList, sum{})
+		}
+		*recent = at
 	}
-	t := &s.sumList[i]
+	t := &s.sumList[*recent]
 	t.events, t.requests, t.rejected = t.events+v.events, t.requests+v.requests, t.rejected+v.rejected
 	t.input, t.output, t.cached = t.input+v.input, t.output+v.output, t.cached+v.cached
 }

@@ -87,8 +87,38 @@ func jsonNames(t reflect.Type) []string {
 // Decode reads a message's value and checks it. Any error is a *DecodeError. Fields that this version doesn't know are passed over:
 // a newer producer may add some within the same schema version.
 func Decode(value []byte) (Record, error) {
+	r, own := decodeOwn(value)
+	if !own {
+		if err := unusable(value); err != nil {
+			return Record{}, err
+		}
+		if err := json.Unmarshal(value, &r); err != nil {
+			return Record{}, &DecodeError{ReasonInvalid, err}
+		}
+	}
+	if err := r.Validate(); err != nil {
+		return Record{}, &DecodeError{ReasonInvalid, err}
+	}
+	return r, nil
+}
+
+// decodeOwn reads a value that is, to the byte, what Encode makes of the record: it lacks no field. So it tells in one pass each way what
+// unusable needs three for, and an event log of this version is read at more than twice the rate.
+func decodeOwn(value []byte) (r Record, own bool) {
+	if json.Unmarshal(value, &r) != nil || r.SchemaVersion != SchemaVersion {
+		return Record{}, false
+	}
+	again, err := json.Marshal(r)
+	if err != nil || !bytes.Equal(again, value) {
+		return Record{}, false
+	}
+	return r, true
+}
+
+// unusable tells why a value is no record of this version, as a *DecodeError; nil if only its fields' contents may be wrong.
+func unusable(value []byte) error {
 	if len(bytes.TrimSpace(value)) == 0 {
-		return Record{}, &DecodeError{ReasonEmpty, errors.New("the value is empty or a tombstone")}
+		return &DecodeError{ReasonEmpty, errors.New("the value is empty or a tombstone")}
 	}
 	var present map[string]json.RawMessage
 	if err := json.Unmarshal(value, &present); err != nil || present == nil {
@@ -97,27 +127,20 @@ func Decode(value []byte) (Record, error) {
 		}
 		var te *json.UnmarshalTypeError
 		if errors.As(err, &te) {
-			return Record{}, &DecodeError{ReasonInvalid, errors.New("the value is not a JSON object")}
+			return &DecodeError{ReasonInvalid, errors.New("the value is not a JSON object")}
 		}
-		return Record{}, &DecodeError{ReasonNotJSON, err}
+		return &DecodeError{ReasonNotJSON, err}
 	}
 	var v struct {
 		SchemaVersion int `json:"schema_version"`
 	}
 	if err := json.Unmarshal(value, &v); err != nil || v.SchemaVersion != SchemaVersion {
-		return Record{}, &DecodeError{ReasonSchemaVersion, fmt.Errorf("schema_version is %s, only %d is known", present["schema_version"], SchemaVersion)}
+		return &DecodeError{ReasonSchemaVersion, fmt.Errorf("schema_version is %s, only %d is known", present["schema_version"], SchemaVersion)}
 	}
 	for _, f := range requiredFields {
 		if raw, ok := present[f]; !ok || bytes.Equal(raw, []byte("null")) {
-			return Record{}, &DecodeError{ReasonInvalid, fmt.Errorf("%s: is missing", f)}
+			return &DecodeError{ReasonInvalid, fmt.Errorf("%s: is missing", f)}
 		}
 	}
-	var r Record
-	if err := json.Unmarshal(value, &r); err != nil {
-		return Record{}, &DecodeError{ReasonInvalid, err}
-	}
-	if err := r.Validate(); err != nil {
-		return Record{}, &DecodeError{ReasonInvalid, err}
-	}
-	return r, nil
+	return nil
 }

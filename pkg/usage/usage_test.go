@@ -2,7 +2,9 @@ package usage
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,6 +115,64 @@ func TestUnusableMessageHasItsReason(t *testing.T) {
 		if !errors.As(err, &de) || de.Reason != c.reason {
 			t.Errorf("%s: got %v, want reason %s", name, err, c.reason)
 		}
+	}
+}
+
+// What another producer writes differs from ours to the byte: in space, order or fields that this version doesn't know. It is read all the same,
+// and still no field may be missing, null or spelled otherwise.
+func TestRecordOfAnotherProducerIsReadAndLacksNoField(t *testing.T) {
+	m, err := Encode(sample(), "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(m.Value, &fields); err != nil {
+		t.Fatal(err)
+	}
+	decode := func() (Record, error) {
+		value, err := json.MarshalIndent(fields, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Decode(value)
+	}
+	fields["of_a_later_version"] = 1
+	if got, err := decode(); err != nil || got != sample() {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, name := range requiredFields {
+		was := fields[name]
+		refused := func(how string) {
+			var de *DecodeError
+			if r, err := decode(); !errors.As(err, &de) || name != "schema_version" && !strings.HasPrefix(de.Err.Error(), name) {
+				t.Errorf("%s %s: got %+v, %v", name, how, r, err)
+			}
+		}
+		fields[name] = nil
+		refused("is null")
+		delete(fields, name)
+		refused("is missing")
+		fields[strings.ToUpper(name)] = was
+		refused("in capitals")
+		delete(fields, strings.ToUpper(name))
+		fields[name] = was
+	}
+}
+
+// BenchmarkDecode reads a record as Encode writes it and, for comparison, one of another producer.
+func BenchmarkDecode(b *testing.B) {
+	m, err := Encode(sample(), "/test")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, value := range map[string][]byte{"own": m.Value, "other": append([]byte(" "), m.Value...)} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := Decode(value); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -18,9 +18,9 @@ type Config struct {
 	ClickHouseURL config.Secret `env:"TOLLGATE_CLICKHOUSE_URL,required"`                       // clickhouse://user:password@host:9000/tollgate
 	Addr          string        `env:"TOLLGATE_CONSUMER_ADDR" envDefault:":8083"`              // health and metrics
 	Group         string        `env:"TOLLGATE_CONSUMER_GROUP" envDefault:"tollgate-consumer"` // Kafka consumer group; a new one reads from the beginning
-	BatchRecords  int           `env:"TOLLGATE_CONSUMER_BATCH_RECORDS" envDefault:"5000"`      // messages
-	BatchBytes    int           `env:"TOLLGATE_CONSUMER_BATCH_BYTES" envDefault:"16777216"`    // of keys and values
-	BatchInterval time.Duration `env:"TOLLGATE_CONSUMER_BATCH_INTERVAL" envDefault:"200ms"`    // the longest a message waits for its batch to fill
+	BatchRecords  int           `env:"TOLLGATE_CONSUMER_BATCH_RECORDS" envDefault:"50000"`     // messages
+	BatchBytes    int           `env:"TOLLGATE_CONSUMER_BATCH_BYTES" envDefault:"67108864"`    // of keys and values
+	BatchInterval time.Duration `env:"TOLLGATE_CONSUMER_BATCH_INTERVAL" envDefault:"500ms"`    // the longest a message waits for its batch to fill
 	Reconcile     time.Duration `env:"TOLLGATE_RECONCILE_INTERVAL" envDefault:"1m"`            // between comparisons of views and offsets
 	LogLevel      slog.Level    `env:"TOLLGATE_LOG_LEVEL" envDefault:"info"`                   // debug, info, warn, error
 	Instance      string        `env:"TOLLGATE_INSTANCE" envDefault:"consumer"`                // names this process in logs and to Kafka
