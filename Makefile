@@ -4,7 +4,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-PROGRAMS     := enforcement quota consumer standalone tollgatectl
+PROGRAMS     := gateway enforcement quota consumer standalone tollgatectl
 TEST_TIMEOUT ?= 10m
 # Packages tested at once. Each may start servers of its own, so this is bounded by memory, not only by cores.
 TEST_PARALLEL ?= 2

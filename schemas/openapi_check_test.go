@@ -19,6 +19,9 @@ import (
 
 const problemJSON = "application/problem+json"
 
+// errorTypeExtension names, in a document whose errors have a shape that others have fixed, their media type.
+const errorTypeExtension = "x-error-media-type"
+
 // plainPaths are read by machines that want no problem document: they may do without a documented error.
 var plainPaths = []string{"/healthz", "/readyz", "/metrics"}
 
@@ -36,7 +39,10 @@ func openAPIFaults(data []byte) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	c := &openAPICheck{schemas: schema_validation.NewSchemaValidator(), operations: make(map[string]string)}
+	c := &openAPICheck{schemas: schema_validation.NewSchemaValidator(), operations: make(map[string]string), errorType: problemJSON}
+	if all := model.Model.Extensions; all != nil && all.GetOrZero(errorTypeExtension) != nil {
+		c.errorType = all.GetOrZero(errorTypeExtension).Value
+	}
 	c.document(doc)
 	c.paths(&model.Model)
 	c.components(&model.Model)
@@ -46,6 +52,7 @@ func openAPIFaults(data []byte) []string {
 type openAPICheck struct {
 	schemas    schema_validation.SchemaValidator
 	operations map[string]string // operationId: where it is used
+	errorType  string            // media type of every error
 	faults     []string
 }
 
@@ -121,8 +128,8 @@ func (c *openAPICheck) responses(path, at string, responses *v3.Responses) {
 		if slices.Contains(plainPaths, path) {
 			continue
 		}
-		if orderedmap.Len(response.Content) != 1 || response.Content.GetOrZero(problemJSON) == nil {
-			c.fault("%s: response %s is not %s alone", at, code, problemJSON)
+		if orderedmap.Len(response.Content) != 1 || response.Content.GetOrZero(c.errorType) == nil {
+			c.fault("%s: response %s is not %s alone", at, code, c.errorType)
 		}
 	}
 	if errors == 0 && !slices.Contains(plainPaths, path) {

@@ -39,6 +39,7 @@ func TestOpenAPICheckFindsEachFault(t *testing.T) {
 		{"no error response", "        '404': { $ref: '#/components/responses/Problem' }\n", "", "no error response"},
 		{"error in plain JSON", "application/problem+json", "application/json", "not application/problem+json"},
 		{"error without content", "        '400': { $ref: '#/components/responses/Problem' }\n", "        '400': { description: bad }\n", "not application/problem+json"},
+		{"error of another type than the document says", "openapi: 3.1.0", "x-error-media-type: application/json\nopenapi: 3.1.0", "is not application/json alone"},
 		{"invalid document", "  title: Sound\n", "", "title"},
 		{"dangling reference", "#/components/responses/Problem", "#/components/responses/Gone", "Gone"},
 		{"request example", "example: { size: 7 }", "example: { size: seven }", "request example"},

@@ -6,8 +6,8 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 )
 
-// words is a column of LowCardinality(String). ch-go has one, which looks every value up in a map when the block is sent; here that would be a tenth
-// of all work, although nearly every value is the one before it.
+// words is a column of LowCardinality(String). ch-go has one, which looks every value up in a map when the block is sent; that was a
+// third of the time to encode a block here, although nearly every value is the one before it.
 type words struct {
 	proto.ColLowCardinalityRaw
 	texts  *proto.ColStr

@@ -253,3 +253,27 @@ func TestUnlimitedLeavesNoLimitToTheTier(t *testing.T) {
 		}
 	}
 }
+
+func TestLoadIsReportedInTheContractsUnits(t *testing.T) {
+	url, sent := serve(t, answer(`{"model_group":"grok-4","load":0.91,"level":0.93,"expires_at":"2026-01-01T12:00:15.000Z","shed":[]}`))
+	e := client.NewEnforcement(url, "tok")
+	l, err := e.PutLoad(t.Context(), "grok-4", 0.91, 15*time.Second)
+	if err != nil || l.ModelGroup != "grok-4" || l.Load != 0.91 || l.Level != 0.93 || l.ExpiresAt.Second() != 15 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if _, err := e.PutLoad(t.Context(), "", 0, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if b := sent()[0]; b["_path"] != "PUT /internal/load" || b["model_group"] != "grok-4" || b["load"] != 0.91 || b["ttl_ms"] != 15000.0 {
+		t.Errorf("%v", b)
+	}
+	if b := sent()[1]; b["load"] != 0.0 || b["ttl_ms"] != 1000.0 {
+		t.Errorf("%v", b)
+	} else if _, has := b["model_group"]; has {
+		t.Error("all models are named by no name")
+	}
+	url, _ = serve(t, answer(`{"loads":[{"model_group":"","load":0.5,"level":0.5,"expires_at":"2026-01-01T12:00:15.000Z","shed":[]}]}`))
+	if ls, err := client.NewEnforcement(url, "tok").Loads(t.Context()); err != nil || len(ls) != 1 || ls[0].Level != 0.5 {
+		t.Errorf("%+v, %v", ls, err)
+	}
+}

@@ -88,7 +88,8 @@ type RecordRequest struct {
 	OutputTokens      int64     `json:"output_tokens"`
 	CachedInputTokens int64     `json:"cached_input_tokens,omitempty"` // part of InputTokens
 	LatencyMS         int64     `json:"latency_ms"`
-	Outcome           string    `json:"outcome"` // completed, cancelled or failed
+	Outcome           string    `json:"outcome"`             // completed, cancelled or failed
+	Estimated         bool      `json:"estimated,omitempty"` // the tokens were counted here: the inference server gave no figure
 }
 
 // Receipt is the answer to a record: the event is durable.
@@ -200,11 +201,20 @@ type Status struct {
 	InFlight int64  `json:"in_flight"`
 	Degraded bool   `json:"degraded"` // looked at without Redis: of one instance's share
 	Room
+	Suspended    bool  `json:"suspended"`
+	QuotaVersion int64 `json:"quota_version"`
 }
 
 // UserStatus reads a user's room without changing it.
 func (e *Enforcement) UserStatus(ctx context.Context, userID string) (Status, error) {
 	var s Status
 	err := e.call(ctx, http.MethodGet, "/internal/rate-limit/status/user/"+url.PathEscape(userID), nil, nil, &s)
+	return s, err
+}
+
+// KeyStatus reads an API key's room without changing it.
+func (e *Enforcement) KeyStatus(ctx context.Context, keyID string) (Status, error) {
+	var s Status
+	err := e.call(ctx, http.MethodGet, "/internal/rate-limit/status/api_key/"+url.PathEscape(keyID), nil, nil, &s)
 	return s, err
 }

@@ -40,6 +40,7 @@ type Usage struct {
 	CachedInputTokens int64         // part of InputTokens
 	Latency           time.Duration // since Reserve if 0
 	Outcome           string        // completed, cancelled or failed; if empty, cancelled where Settle's ctx has ended, else completed
+	Estimated         bool          // the tokens were counted: the inference server gave no figure
 }
 
 // Reservation is a granted request: its tokens and its slot are held until it is settled or cancelled, or until its lease runs out. Its
@@ -138,7 +139,7 @@ func (r *Reservation) end(ctx context.Context, u Usage) (Receipt, error) {
 	latency := cmp.Or(u.Latency, time.Since(r.began))
 	receipt, err := r.e.Record(ctx, RecordRequest{UserID: r.request.UserID, APIKeyID: r.request.APIKeyID, RequestID: r.request.RequestID,
 		Model: cmp.Or(r.Decision.Model, r.request.Model), InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, CachedInputTokens: u.CachedInputTokens,
-		LatencyMS: latency.Milliseconds(), Outcome: u.Outcome})
+		LatencyMS: latency.Milliseconds(), Outcome: u.Outcome, Estimated: u.Estimated})
 	if err != nil {
 		return Receipt{}, err
 	}

@@ -258,6 +258,7 @@ type ConsumeRequest struct {
 	Tokens    int64
 	Lease     time.Duration // from now; DefaultLease if 0
 	Fences    []Fence
+	Known     bool // asks whether there is a reservation: one that can't be looked for is unknown. Else it is taken for one that goes on
 }
 
 // Consumption is the answer to a consume.

@@ -35,6 +35,22 @@ type Check struct {
 	Ask  func(context.Context) error
 }
 
+// Once makes an Ask of a Check that passes for ever after ask has passed for the first time: what a service can do without for a while, but
+// not begin without.
+func Once(ask func(context.Context) error) func(context.Context) error {
+	var passed atomic.Bool
+	return func(ctx context.Context) error {
+		if passed.Load() {
+			return nil
+		}
+		err := ask(ctx)
+		if err == nil {
+			passed.Store(true)
+		}
+		return err
+	}
+}
+
 // Health answers /healthz and /readyz. It begins not ready.
 type Health struct {
 	ready  atomic.Bool
@@ -120,6 +136,31 @@ func (m *HTTPMetrics) Observe(ctx context.Context, route, method string, status 
 	nameSpan(ctx, route, method, status)
 	m.seconds.WithLabelValues(route, method, []string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"}[min(status/100, 5)]).Observe(d.Seconds())
 }
+
+// Recorder remembers the status that was sent, for Observe; 0 if none was.
+type Recorder struct {
+	http.ResponseWriter
+	Status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (r *Recorder) WriteHeader(status int) {
+	if r.Status == 0 {
+		r.Status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (r *Recorder) Write(b []byte) (int, error) {
+	if r.Status == 0 {
+		r.Status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // Recover turns a handler's panic into a 500 by calling answer, and logs the stack.
 func Recover(log *slog.Logger, answer func(http.ResponseWriter), next http.Handler) http.Handler {

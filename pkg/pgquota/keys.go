@@ -267,18 +267,33 @@ func (s *Store) Key(ctx context.Context, id string) (Key, error) {
 	return *e.Key, nil
 }
 
-// KeyOf gives the key that a secret is of, revoked ones included. Error: ErrKeyMissing, or Postgres could not be asked.
-func (s *Store) KeyOf(ctx context.Context, secret string) (Key, error) {
-	var c keyColumns
+// KeyOf gives the key that a secret is of, revoked ones included, as of one moment: a decision by a later version of the key than this one may
+// come after a rotation or a revocation. Error: ErrKeyMissing, or Postgres could not be asked.
+func (s *Store) KeyOf(ctx context.Context, secret string) (ListedKey, error) {
+	var k ListedKey
 	hash := sha256.Sum256([]byte(secret))
-	err := s.read(ctx, func() error { return s.pool.QueryRow(ctx, sqlSelectKeyByHash, hash[:]).Scan(c.targets()...) })
+	err := s.read(ctx, func() (err error) {
+		k, err = scanListed(s.pool.QueryRow(ctx, sqlSelectKeyByHash, hash[:]))
+		return err
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Key{}, ErrKeyMissing
+		return ListedKey{}, ErrKeyMissing
 	}
 	if err != nil {
-		return Key{}, fmt.Errorf("look up an api key: %w", err)
+		return ListedKey{}, fmt.Errorf("look up an api key: %w", err)
 	}
-	return *c.key(), nil
+	return k, nil
+}
+
+func scanListed(r pgx.Row) (ListedKey, error) {
+	var c keyColumns
+	var k ListedKey
+	if err := r.Scan(append(c.targets(), &k.Suspended, &k.Version, &k.UpdatedAt)...); err != nil {
+		return ListedKey{}, err
+	}
+	k.Key, k.UpdatedAt = *c.key(), k.UpdatedAt.UTC()
+	k.Suspended = k.Suspended || k.RevokedAt != nil
+	return k, nil
 }
 
 // KeyFilter chooses keys to list: of a user, owned by an org, and (Within) owned by an org or by a user who is in it. After is the last id of
@@ -304,16 +319,7 @@ func (s *Store) Keys(ctx context.Context, f KeyFilter) ([]ListedKey, error) {
 		if err != nil {
 			return err
 		}
-		ks, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (ListedKey, error) {
-			var c keyColumns
-			var k ListedKey
-			if err := r.Scan(append(c.targets(), &k.Suspended, &k.Version, &k.UpdatedAt)...); err != nil {
-				return ListedKey{}, err
-			}
-			k.Key, k.UpdatedAt = *c.key(), k.UpdatedAt.UTC()
-			k.Suspended = k.Suspended || k.RevokedAt != nil
-			return k, nil
-		})
+		ks, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (ListedKey, error) { return scanListed(r) })
 		return err
 	})
 	if err != nil {

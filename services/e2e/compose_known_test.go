@@ -30,6 +30,18 @@ func configs() map[string]any {
 			SpoolDir string        `env:"TOLLGATE_SPOOL_DIR"`
 			LogLevel string        `env:"TOLLGATE_LOG_LEVEL" envDefault:"info"`
 		}{},
+		"gateway": &struct {
+			Addr        string        `env:"TOLLGATE_GATEWAY_ADDR" envDefault:":8080"`
+			Enforcement string        `env:"TOLLGATE_ENFORCEMENT_URL,required"`
+			Redis       config.Secret `env:"TOLLGATE_REDIS_URL,required"`
+			Postgres    config.Secret `env:"TOLLGATE_POSTGRES_URL,required"`
+			Token       config.Secret `env:"TOLLGATE_SERVICE_TOKEN,required"`
+			Upstream    string        `env:"TOLLGATE_UPSTREAM_URL,required"`
+			JWKS        string        `env:"TOLLGATE_JWT_JWKS_URL"`
+			Issuer      string        `env:"TOLLGATE_JWT_ISSUER"`
+			Audience    string        `env:"TOLLGATE_JWT_AUDIENCE"`
+			LogLevel    string        `env:"TOLLGATE_LOG_LEVEL" envDefault:"info"`
+		}{},
 		"quota": &struct {
 			Addr     string        `env:"TOLLGATE_QUOTA_ADDR" envDefault:":8082"`
 			Redis    config.Secret `env:"TOLLGATE_REDIS_URL,required"`

@@ -13,7 +13,7 @@ import (
 type limits struct{ rpm, tpm, tpd, concurrent int64 }
 
 // newUser makes a user that no other test has.
-func newUser(t *testing.T, q *client.Quotas, l limits) string {
+func newUser(t testing.TB, q *client.Quotas, l limits) string {
 	t.Helper()
 	user := "e2e-" + uuid.NewString()
 	_, err := q.PutQuota(t.Context(), user, client.QuotaChange{Tier: tier.Enterprise, Overrides: tier.Overrides{RPMLimit: &l.rpm, TPMLimit: &l.tpm,

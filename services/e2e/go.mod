@@ -6,13 +6,16 @@ require (
 	github.com/ClickHouse/clickhouse-go/v2 v2.51.0
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/compose-spec/compose-go/v2 v2.16.2
+	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/google/uuid v1.6.0
+	github.com/openai/openai-go/v3 v3.102.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/tollgate-dev/tollgate/pkg v0.0.0
 	github.com/tollgate-dev/tollgate/schemas v0.0.0
 	github.com/tollgate-dev/tollgate/services/consumer v0.0.0
 	github.com/tollgate-dev/tollgate/services/enforcement v0.0.0
+	github.com/tollgate-dev/tollgate/services/gateway v0.0.0
 	github.com/tollgate-dev/tollgate/services/quota v0.0.0
 	github.com/tollgate-dev/tollgate/services/tollgatectl v0.0.0-00010101000000-000000000000
 	golang.org/x/sync v0.25.0
@@ -21,18 +24,24 @@ require (
 
 require (
 	github.com/ClickHouse/ch-go v0.75.0 // indirect
+	github.com/MicahParks/jwkset v0.11.4 // indirect
+	github.com/MicahParks/keyfunc/v3 v3.9.2 // indirect
 	github.com/andybalholm/brotli v1.3.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/coder/websocket v1.8.15 // indirect
 	github.com/creack/pty v1.1.24 // indirect
 	github.com/distribution/reference v0.6.0 // indirect
+	github.com/dlclark/regexp2/v2 v2.12.0 // indirect
 	github.com/dmarkham/enumer v1.6.3 // indirect
 	github.com/docker/go-connections v0.8.2 // indirect
 	github.com/docker/go-units v0.5.0 // indirect
+	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/ebitengine/purego v0.11.3 // indirect
 	github.com/go-faster/city v1.0.1 // indirect
 	github.com/go-faster/errors v0.8.0 // indirect
+	github.com/go-json-experiment/json v1.27.2 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-viper/mapstructure/v2 v2.5.0 // indirect
@@ -72,6 +81,11 @@ require (
 	github.com/sony/gobreaker/v2 v2.4.0 // indirect
 	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect
+	github.com/tidwall/gjson v1.20.0 // indirect
+	github.com/tidwall/match v1.1.1 // indirect
+	github.com/tidwall/pretty v1.2.1 // indirect
+	github.com/tidwall/sjson v1.2.5 // indirect
+	github.com/tiktoken-go/tokenizer v0.10.0 // indirect
 	github.com/tollgate-dev/tollgate/migrations v0.0.0 // indirect
 	github.com/twmb/franz-go v1.22.3 // indirect
 	github.com/twmb/franz-go/pkg/kadm v1.20.0 // indirect
@@ -98,6 +112,7 @@ require (
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/term v0.48.0 // indirect
 	golang.org/x/text v0.44.0 // indirect
+	golang.org/x/time v0.15.0 // indirect
 	golang.org/x/tools v0.52.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261110000943-09e21b237f2c // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c // indirect
@@ -111,6 +126,7 @@ replace (
 	github.com/tollgate-dev/tollgate/schemas => ../../schemas
 	github.com/tollgate-dev/tollgate/services/consumer => ../../services/consumer
 	github.com/tollgate-dev/tollgate/services/enforcement => ../../services/enforcement
+	github.com/tollgate-dev/tollgate/services/gateway => ../../services/gateway
 	github.com/tollgate-dev/tollgate/services/quota => ../../services/quota
 	github.com/tollgate-dev/tollgate/services/standalone => ../../services/standalone
 	github.com/tollgate-dev/tollgate/services/tollgatectl => ../../services/tollgatectl

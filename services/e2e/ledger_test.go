@@ -23,15 +23,7 @@ type counted struct{ requests, rejected, input, output int64 }
 // awaitLedger waits until the ledger has counted what want says, and fails if it never does or counts more.
 func (p *wholePath) awaitLedger(t *testing.T, user string, want counted) {
 	t.Helper()
-	o, err := clickhousego.ParseDSN(p.clickhouseDSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := clickhousego.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
+	conn := p.ledger(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/embedded/postgres"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/realkafka"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/realredis"
+	"github.com/tollgate-dev/tollgate/pkg/testkit/upstream"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
 	"github.com/tollgate-dev/tollgate/services/e2e/internal/chaos"
 	"github.com/tollgate-dev/tollgate/services/e2e/internal/system"
@@ -44,10 +46,11 @@ type wholePath struct {
 	stores        system.Stores
 	kafka         *realkafka.Server
 	clickhouseDSN string
+	upstream      *upstream.Server
 }
 
 // services gives the running services and clients of both APIs.
-func services(t *testing.T) (*wholePath, *client.Enforcement, *client.Quotas) {
+func services(t testing.TB) (*wholePath, *client.Enforcement, *client.Quotas) {
 	t.Helper()
 	running.once.Do(func() { running.err = running.start() })
 	if running.err != nil {
@@ -93,8 +96,11 @@ func (p *wholePath) start() error {
 	p.stops = append(p.stops, func() error { return ch.Close(context.Background()) })
 	p.kafka = kafka
 	p.clickhouseDSN = ch.DSN(clickhouse.Database)
+	p.upstream = upstream.New(upstream.Options{Scripted: true, Remember: true})
+	sim := httptest.NewServer(p.upstream)
+	p.stops = append(p.stops, func() error { sim.CloseClientConnections(); sim.Close(); return nil })
 	p.stores = system.Stores{RedisURL: "redis://" + redis.Addr + "/0", PostgresURL: pg.DSN(postgres.Database),
-		KafkaBrokers: kafka.Brokers(), ClickHouseURL: p.clickhouseDSN, SpoolDir: filepath.Join(dir, "spool")}
+		KafkaBrokers: kafka.Brokers(), ClickHouseURL: p.clickhouseDSN, SpoolDir: filepath.Join(dir, "spool"), UpstreamURL: sim.URL + "/v1/"}
 	p.system, err = system.Start(ctx, p.stores, os.Stderr)
 	if err != nil {
 		return err

@@ -9,12 +9,15 @@ require (
 	github.com/tollgate-dev/tollgate/pkg v0.0.0
 	github.com/tollgate-dev/tollgate/services/consumer v0.0.0
 	github.com/tollgate-dev/tollgate/services/enforcement v0.0.0
+	github.com/tollgate-dev/tollgate/services/gateway v0.0.0
 	github.com/tollgate-dev/tollgate/services/quota v0.0.0
 	golang.org/x/term v0.48.0
 )
 
 require (
 	github.com/ClickHouse/ch-go v0.75.0 // indirect
+	github.com/MicahParks/jwkset v0.11.4 // indirect
+	github.com/MicahParks/keyfunc/v3 v3.9.2 // indirect
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
 	github.com/andybalholm/brotli v1.3.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -22,12 +25,16 @@ require (
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/creack/pty v1.1.24 // indirect
+	github.com/dlclark/regexp2/v2 v2.12.0 // indirect
 	github.com/dmarkham/enumer v1.6.3 // indirect
+	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/ebitengine/purego v0.11.3 // indirect
 	github.com/go-faster/city v1.0.1 // indirect
 	github.com/go-faster/errors v0.8.0 // indirect
+	github.com/go-json-experiment/json v1.27.2 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/golang-jwt/jwt/v5 v5.3.1 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0 // indirect
 	github.com/hashicorp/go-version v1.9.0 // indirect
 	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
@@ -55,6 +62,7 @@ require (
 	github.com/sethvargo/go-retry v0.5.0 // indirect
 	github.com/shopspring/decimal v1.6.0 // indirect
 	github.com/sony/gobreaker/v2 v2.4.0 // indirect
+	github.com/tiktoken-go/tokenizer v0.10.0 // indirect
 	github.com/tollgate-dev/tollgate/migrations v0.0.0 // indirect
 	github.com/twmb/franz-go v1.22.3 // indirect
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c // indirect
@@ -81,6 +89,7 @@ require (
 	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/text v0.44.0 // indirect
+	golang.org/x/time v0.15.0 // indirect
 	golang.org/x/tools v0.52.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261110000943-09e21b237f2c // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c // indirect
@@ -94,6 +103,7 @@ replace (
 	github.com/tollgate-dev/tollgate/schemas => ../../schemas
 	github.com/tollgate-dev/tollgate/services/consumer => ../../services/consumer
 	github.com/tollgate-dev/tollgate/services/enforcement => ../../services/enforcement
+	github.com/tollgate-dev/tollgate/services/gateway => ../../services/gateway
 	github.com/tollgate-dev/tollgate/services/quota => ../../services/quota
 	github.com/tollgate-dev/tollgate/services/tollgatectl => ../../services/tollgatectl
 )

@@ -12,7 +12,7 @@ func TestDefaultsAreValid(t *testing.T) {
 	if err := config.Load([]string{"TOLLGATE_KAFKA_BROKERS=a:9092,b:9092", "TOLLGATE_CLICKHOUSE_URL=clickhouse://u:p@h:9000/tollgate"}, &c); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.KafkaBrokers) != 2 || c.ListenAddr() != ":8083" || c.BatchRecords != 5000 || c.Group == "" {
+	if len(c.KafkaBrokers) != 2 || c.ListenAddr() != ":8083" || c.BatchRecords != 50_000 || c.Group == "" {
 		t.Errorf("%+v", c)
 	}
 }

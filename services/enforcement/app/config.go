@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/redisurl"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/shed"
 )
 
 // Config is every setting of the service. The variables are read by pkg/config; the fields without one are for those who call Run.
@@ -29,6 +31,8 @@ type Config struct {
 	Instance      string        `env:"TOLLGATE_INSTANCE"` // the host's name and a random part if empty
 	LogLevel      slog.Level    `env:"TOLLGATE_LOG_LEVEL" envDefault:"INFO"`
 	Models        []string      `env:"TOLLGATE_MODELS" envDefault:"grok-2,grok-2-mini,grok-4"` // names that may be metric labels
+	Fallback      []string      `env:"TOLLGATE_MODEL_FALLBACK"`                                // large:small, or none; if empty defaultFallback, for models that are known
+	ModelGroups   []string      `env:"TOLLGATE_MODEL_GROUPS"`                                  // model:group, of those that share their load
 	Lease         time.Duration `env:"TOLLGATE_LEASE" envDefault:"600s"`
 	Tombstone     time.Duration `env:"TOLLGATE_TOMBSTONE" envDefault:"10m"`
 	CheckBudget   time.Duration `env:"TOLLGATE_CHECK_BUDGET" envDefault:"50ms"`
@@ -95,6 +99,8 @@ func (c *Config) Validate() error {
 			bad("TOLLGATE_MODELS", "%q: %v", m, err)
 		}
 	}
+	_, _, faults := c.models()
+	errs = append(errs, faults...)
 	for _, f := range []struct {
 		name     string
 		v        time.Duration
@@ -118,6 +124,35 @@ func (c *Config) Validate() error {
 		bad("TOLLGATE_SPOOL_DIR", "%s must be a directory", c.SpoolDir)
 	}
 	return errors.Join(errs...)
+}
+
+// noFallback, alone, is TOLLGATE_MODEL_FALLBACK for who wants none.
+const noFallback = "none"
+
+var defaultFallback = []string{"grok-4:grok-2-mini", "grok-2:grok-2-mini"}
+
+// models gives the rules for models under load, and every fault in their settings.
+func (c *Config) models() (shed.Fallbacks, shed.Groups, []error) {
+	pairs := c.Fallback
+	switch {
+	case len(pairs) == 1 && pairs[0] == noFallback:
+		pairs = nil
+	case len(pairs) == 0:
+		pairs = slices.DeleteFunc(slices.Clone(defaultFallback), func(pair string) bool {
+			large, small, _ := strings.Cut(pair, ":")
+			return !slices.Contains(c.Models, large) || !slices.Contains(c.Models, small)
+		})
+	}
+	var errs []error
+	fallbacks, wrong := shed.ParseFallbacks(pairs, c.Models)
+	for _, err := range wrong {
+		errs = append(errs, fmt.Errorf("TOLLGATE_MODEL_FALLBACK: %w", err))
+	}
+	groups, wrong := shed.ParseGroups(c.ModelGroups, c.Models)
+	for _, err := range wrong {
+		errs = append(errs, fmt.Errorf("TOLLGATE_MODEL_GROUPS: %w", err))
+	}
+	return fallbacks, groups, errs
 }
 
 const (

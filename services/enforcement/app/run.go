@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +30,7 @@ import (
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/quotacache"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/redisbucket"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/redisinstances"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/redisload"
 )
 
 // The seams and what fills them.
@@ -42,6 +42,7 @@ var (
 	_ fallback.Peers    = (*httppeer.Client)(nil)
 	_ limit.Lender      = (*redisbucket.Limiter)(nil)
 	_ quotacache.Loader = decide.Carrying{}
+	_ decide.Load       = (*redisload.Loads)(nil)
 	_ decide.Plans      = (*pgquota.Store)(nil)
 	_ kafkausage.Spool  = (*boltspool.Spool)(nil)
 )
@@ -107,13 +108,17 @@ func Run(ctx context.Context, cfg Config) error {
 	})
 	stack.Go("limiter", limiter.Run)
 
-	engine := decide.New(cache, limiter, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget,
+	fallbacks, groups, _ := cfg.models() // valid
+	loads := redisload.New(rdb, redisload.Options{Groups: groups, Models: cfg.Models, Registry: reg, Log: log})
+	stack.Go("load", loads.Run)
+
+	engine := decide.New(cache, limiter, events, decide.Options{Lease: cfg.Lease, Budget: cfg.CheckBudget, Load: loads, Fallback: fallbacks,
 		Region: cfg.Region, Instance: cfg.Instance, Log: log})
 
 	stack.Go("ended reservations", func(ctx context.Context) error { return emitEnds(ctx, engine, limiter, log) })
 
-	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: once(quotas.Ping)})
-	addr, err := serve(ctx, stack, cfg.Addr, log, tracer.Wrap(newAPI(cfg, engine, limiter, health, reg, log)))
+	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: observe.Once(quotas.Ping)})
+	addr, err := serve(ctx, stack, cfg.Addr, log, tracer.Wrap(newAPI(cfg, engine, limiter, loads, health, reg, log)))
 	if err != nil {
 		return stack.Abort(err)
 	}
@@ -131,13 +136,14 @@ func Run(ctx context.Context, cfg Config) error {
 	return stack.Wait(ctx)
 }
 
-func newAPI(cfg Config, engine *decide.Engine, limiter *fallback.Limiter, health *observe.Health, reg *prometheus.Registry, log *slog.Logger) http.Handler {
+func newAPI(cfg Config, engine *decide.Engine, limiter *fallback.Limiter, loads httpapi.Loads, health *observe.Health, reg *prometheus.Registry, log *slog.Logger) http.Handler {
 	tokens := auth.Tokens{auth.NewGrant("service", auth.Service, cfg.ServiceToken.Reveal())}
 	if cfg.AdminToken != "" {
 		tokens = append(tokens, auth.NewGrant("admin", auth.Admin, cfg.AdminToken.Reveal()))
 	}
 	peer := func(w http.ResponseWriter, r *http.Request) error { return httppeer.Handle(limiter, w, r) }
-	return httpapi.New(httpapi.Options{Engine: engine, Peer: peer, PeerPath: httppeer.Path, Health: health, Registry: reg, Log: log, Models: cfg.Models, Tokens: tokens})
+	return httpapi.New(httpapi.Options{Engine: engine, Loads: loads, Peer: peer, PeerPath: httppeer.Path, Health: health, Registry: reg, Log: log,
+		Models: cfg.Models, Tokens: tokens})
 }
 
 // emitEnds looks for reservations that have ended without an event until ctx ends. Failures pass: what is due is offered again.
@@ -252,21 +258,6 @@ func openRedis(url string) (redis.UniversalClient, error) {
 	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewUniversalClient(o), nil
-}
-
-// once passes for ever after ask has passed for the first time.
-func once(ask func(context.Context) error) func(context.Context) error {
-	var passed atomic.Bool
-	return func(ctx context.Context) error {
-		if passed.Load() {
-			return nil
-		}
-		err := ask(ctx)
-		if err == nil {
-			passed.Store(true)
-		}
-		return err
-	}
 }
 
 // serve starts the HTTP server. Its stop takes no new connections and waits for the requests being served.

@@ -125,6 +125,9 @@ func (s *standalone) start(ctx context.Context) error {
 	if err := topics.Ensure(ctx, s.stores.KafkaBrokers); err != nil {
 		return err
 	}
+	if err := s.startUpstream(ctx); err != nil {
+		return err
+	}
 	environ := s.environ()
 	for _, svc := range s.services() {
 		if svc.name == "enforcement" { // before anybody can ask it
@@ -163,6 +166,9 @@ func (s *standalone) environ() []string {
 		"TOLLGATE_KAFKA_BROKERS="+strings.Join(s.stores.KafkaBrokers, ","),
 		"TOLLGATE_CLICKHOUSE_URL="+s.stores.ClickHouseURL,
 		"TOLLGATE_ENFORCEMENT_ADDR="+s.cfg.EnforcementAddr,
+		"TOLLGATE_ENFORCEMENT_URL="+baseURL(s.cfg.EnforcementAddr),
+		"TOLLGATE_GATEWAY_ADDR="+s.cfg.GatewayAddr,
+		"TOLLGATE_UPSTREAM_URL="+s.cfg.UpstreamURL,
 		"TOLLGATE_QUOTA_ADDR="+s.cfg.QuotaAddr,
 		"TOLLGATE_CONSUMER_ADDR="+s.cfg.ConsumerAddr,
 		"TOLLGATE_SERVICE_TOKEN="+s.kept.ServiceToken,
@@ -176,7 +182,7 @@ func (s *standalone) envVars() []kept.Var {
 		{Name: "TOLLGATE_ENFORCEMENT_URL", Value: baseURL(s.cfg.EnforcementAddr)},
 		{Name: "TOLLGATE_QUOTA_URL", Value: baseURL(s.cfg.QuotaAddr)},
 		{Name: "TOLLGATE_CONSUMER_URL", Value: baseURL(s.cfg.ConsumerAddr)},
-		{Name: "TOLLGATE_GATEWAY_URL", Comment: "there is no gateway yet"},
+		{Name: "TOLLGATE_GATEWAY_URL", Value: baseURL(s.cfg.GatewayAddr)},
 		{Name: "TOLLGATE_SERVICE_TOKEN", Value: s.kept.ServiceToken},
 		{Name: "TOLLGATE_ADMIN_TOKEN", Value: s.kept.AdminToken},
 		{Name: "TOLLGATE_VIEWER_TOKEN", Value: s.kept.ViewerToken},

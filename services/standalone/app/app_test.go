@@ -45,7 +45,7 @@ type command struct {
 	out *output
 }
 
-func newCommand(dir string, ports [3]int, args ...string) *command {
+func newCommand(dir string, ports [4]int, args ...string) *command {
 	self, err := os.Executable()
 	if err != nil {
 		panic(err) // a test binary knows its path
@@ -53,7 +53,7 @@ func newCommand(dir string, ports [3]int, args ...string) *command {
 	c := &command{exec.CommandContext(context.Background(), self, args...), &output{}}
 	c.Env = append(os.Environ(), asStandalone+"=1", "TOLLGATE_DATA_DIR="+dir, "TOLLGATE_CHECK_BUDGET=5s", // many tests share a machine
 		fmt.Sprintf("TOLLGATE_ENFORCEMENT_ADDR=127.0.0.1:%d", ports[0]), fmt.Sprintf("TOLLGATE_QUOTA_ADDR=127.0.0.1:%d", ports[1]),
-		fmt.Sprintf("TOLLGATE_CONSUMER_ADDR=127.0.0.1:%d", ports[2]))
+		fmt.Sprintf("TOLLGATE_CONSUMER_ADDR=127.0.0.1:%d", ports[2]), fmt.Sprintf("TOLLGATE_GATEWAY_ADDR=127.0.0.1:%d", ports[3]))
 	c.Stdout, c.Stderr = c.out, c.out
 	return c
 }
@@ -71,7 +71,7 @@ func (o *output) String() string              { o.mu.Lock(); defer o.mu.Unlock()
 var shared struct {
 	once  sync.Once
 	dir   string
-	ports [3]int
+	ports [4]int
 	out   string
 	err   error
 }
@@ -138,13 +138,10 @@ func TestEnvFileHasEveryPromisedKeyAndMode0600(t *testing.T) {
 	vars := readEnv(t)
 	for _, name := range []string{"TOLLGATE_REDIS_URL", "TOLLGATE_POSTGRES_URL", "TOLLGATE_KAFKA_BROKERS", "TOLLGATE_CLICKHOUSE_URL",
 		"TOLLGATE_CLICKHOUSE_HTTP_URL", "TOLLGATE_FINANCE_USER", "TOLLGATE_FINANCE_PASSWORD", "TOLLGATE_CONSUMER_URL", "TOLLGATE_ENFORCEMENT_URL",
-		"TOLLGATE_QUOTA_URL", "TOLLGATE_SERVICE_TOKEN", "TOLLGATE_ADMIN_TOKEN", "TOLLGATE_VIEWER_TOKEN"} {
+		"TOLLGATE_GATEWAY_URL", "TOLLGATE_QUOTA_URL", "TOLLGATE_SERVICE_TOKEN", "TOLLGATE_ADMIN_TOKEN", "TOLLGATE_VIEWER_TOKEN"} {
 		if vars[name] == "" {
 			t.Errorf("%s is missing", name)
 		}
-	}
-	if v, there := vars["TOLLGATE_GATEWAY_URL"]; there {
-		t.Errorf("TOLLGATE_GATEWAY_URL is %q, but there is no gateway yet", v)
 	}
 }
 
@@ -182,8 +179,28 @@ func TestSecondStartFindsItsDataAndCtrlCStopsItWithZero(t *testing.T) {
 	if got := ask(t, after, "SELECT count() > 0 FROM tollgate.usage_events WHERE user_id = 'demo-plus'"); got != "1" {
 		t.Errorf("the ledger forgot demo-plus: %s", got)
 	}
+	t.Run("the gateway serves by a new key", func(t *testing.T) {
+		key, err := client.NewQuotas(after["TOLLGATE_QUOTA_URL"], after["TOLLGATE_ADMIN_TOKEN"]).CreateKey(t.Context(), client.NewKey{UserID: "demo-plus", Name: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, after["TOLLGATE_GATEWAY_URL"]+"/v1/chat/completions",
+			strings.NewReader(`{"model":"grok-2","max_tokens":3,"stream":true,"messages":[{"role":"user","content":"hello"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+key.Secret)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if b, err := io.ReadAll(resp.Body); err != nil || !strings.HasSuffix(string(b), "data: [DONE]\n\n") {
+			t.Errorf("%s %s, %v", resp.Status, b, err)
+		}
+	})
 	t.Run("a second standalone on the same data is refused", func(t *testing.T) {
-		again := newCommand(dir, [3]int{}, "-exit", "-no-traffic")
+		again := newCommand(dir, [4]int{}, "-exit", "-no-traffic")
 		if err := again.Run(); err == nil || !strings.Contains(again.out.String(), "another standalone uses") || !strings.Contains(again.out.String(), "TOLLGATE_DATA_DIR") {
 			t.Errorf("%v\n%s", err, again.out)
 		}
@@ -232,7 +249,7 @@ func TestPortInUseNamesThePortAndTheVariable(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	port := l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // a TCP listener's
-	c := newCommand(t.TempDir(), [3]int{0, port, 0}, "-exit")
+	c := newCommand(t.TempDir(), [4]int{0, port}, "-exit")
 	err = c.Run()
 	if err == nil || !strings.Contains(c.out.String(), fmt.Sprintf("port %d", port)) || !strings.Contains(c.out.String(), "TOLLGATE_QUOTA_ADDR") {
 		t.Errorf("%v\n%s", err, c.out)

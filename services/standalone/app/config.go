@@ -14,6 +14,7 @@ import (
 // Config says what to start and where. Every other TOLLGATE_… variable in Environ reaches the services unchanged.
 type Config struct {
 	DataDir           string        `env:"TOLLGATE_DATA_DIR" envDefault:".tollgate"`
+	GatewayAddr       string        `env:"TOLLGATE_GATEWAY_ADDR" envDefault:"127.0.0.1:8080"`
 	EnforcementAddr   string        `env:"TOLLGATE_ENFORCEMENT_ADDR" envDefault:"127.0.0.1:8081"`
 	QuotaAddr         string        `env:"TOLLGATE_QUOTA_ADDR" envDefault:"127.0.0.1:8082"`
 	ConsumerAddr      string        `env:"TOLLGATE_CONSUMER_ADDR" envDefault:"127.0.0.1:8083"`
@@ -24,6 +25,7 @@ type Config struct {
 	ClickHouseHTTPURL string        `env:"TOLLGATE_CLICKHOUSE_HTTP_URL"`
 	FinanceUser       string        `env:"TOLLGATE_FINANCE_USER"`
 	FinancePassword   config.Secret `env:"TOLLGATE_FINANCE_PASSWORD"`
+	UpstreamURL       string        `env:"TOLLGATE_UPSTREAM_URL"` // the inference server; a simulated one if empty
 	ServiceToken      config.Secret `env:"TOLLGATE_SERVICE_TOKEN"`
 	AdminToken        config.Secret `env:"TOLLGATE_ADMIN_TOKEN"`
 	ViewerToken       config.Secret `env:"TOLLGATE_VIEWER_TOKEN"`
@@ -55,6 +57,7 @@ type listener struct{ name, variable, addr string }
 
 func (c *Config) listeners() []listener {
 	return []listener{
+		{"gateway", "TOLLGATE_GATEWAY_ADDR", c.GatewayAddr},
 		{"enforcement", "TOLLGATE_ENFORCEMENT_ADDR", c.EnforcementAddr},
 		{"quota", "TOLLGATE_QUOTA_ADDR", c.QuotaAddr},
 		{"consumer", "TOLLGATE_CONSUMER_ADDR", c.ConsumerAddr},

@@ -16,7 +16,7 @@ import (
 )
 
 // serving starts standalone and waits until it serves. The returned func stops it.
-func serving(t *testing.T, dir string, ports [3]int, env ...string) (c *command, vars map[string]string, stop func()) {
+func serving(t *testing.T, dir string, ports [4]int, env ...string) (c *command, vars map[string]string, stop func()) {
 	t.Helper()
 	c = newCommand(dir, ports, "-no-traffic")
 	c.Env = append(c.Env, env...)
@@ -87,7 +87,7 @@ func spend(t *testing.T, vars map[string]string) time.Time {
 	return begin
 }
 
-func freePorts(t *testing.T) (ports [3]int) {
+func freePorts(t *testing.T) (ports [4]int) {
 	t.Helper()
 	for i := range ports {
 		var err error

@@ -12,6 +12,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/observe"
 	consumer "github.com/tollgate-dev/tollgate/services/consumer/app"
 	enforcement "github.com/tollgate-dev/tollgate/services/enforcement/app"
+	gateway "github.com/tollgate-dev/tollgate/services/gateway/app"
 	quota "github.com/tollgate-dev/tollgate/services/quota/app"
 	"github.com/tollgate-dev/tollgate/services/standalone/internal/console"
 )
@@ -50,6 +51,14 @@ func (s *standalone) services() []service {
 			c.Instance = cmp.Or(c.Instance, "standalone")
 			c.Log = observe.NewLogger(log, c.LogLevel, "enforcement", c.Instance)
 			return enforcement.Run(ctx, c)
+		}},
+		{"gateway", s.cfg.GatewayAddr, func(ctx context.Context, environ []string, log io.Writer) error {
+			var c gateway.Config
+			if err := config.Load(environ, &c); err != nil {
+				return err
+			}
+			c.Log = observe.NewLogger(log, c.LogLevel, "gateway", c.Instance)
+			return gateway.Run(ctx, c)
 		}},
 	}
 }

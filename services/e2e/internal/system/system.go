@@ -16,6 +16,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/observe"
 	consumer "github.com/tollgate-dev/tollgate/services/consumer/app"
 	enforcement "github.com/tollgate-dev/tollgate/services/enforcement/app"
+	gateway "github.com/tollgate-dev/tollgate/services/gateway/app"
 	quota "github.com/tollgate-dev/tollgate/services/quota/app"
 )
 
@@ -24,6 +25,8 @@ const (
 	ServiceToken = "service-token-of-this-test"
 	AdminToken   = "admin-token-of-this-test"
 	ViewerToken  = "viewer-token-of-this-test"
+	UpstreamKey  = "upstream-key-of-this-test"
+	JWTSecret    = "session-secret-of-this-test-of-32-characters"
 )
 
 // Stores says where the stores are. The topics must exist. Without a ClickHouse no consumer is started.
@@ -33,6 +36,7 @@ type Stores struct {
 	KafkaBrokers  []string
 	ClickHouseURL string // native DSN
 	SpoolDir      string // of enforcement; none if empty
+	UpstreamURL   string // the inference server; without one no gateway is started
 }
 
 // Environ is the environment of every service on these stores, but for its address and its instance's name.
@@ -42,6 +46,7 @@ func (st Stores) Environ() []string {
 		"TOLLGATE_CLICKHOUSE_URL=" + st.ClickHouseURL, "TOLLGATE_SERVICE_TOKEN=" + ServiceToken, "TOLLGATE_ADMIN_TOKEN=" + AdminToken,
 		"TOLLGATE_VIEWER_TOKEN=" + ViewerToken, "TOLLGATE_LOG_LEVEL=warn",
 		"TOLLGATE_SPOOL_DIR=" + st.SpoolDir,
+		"TOLLGATE_UPSTREAM_URL=" + st.UpstreamURL, "TOLLGATE_UPSTREAM_API_KEY=" + UpstreamKey, "TOLLGATE_JWT_SECRET=" + JWTSecret,
 		"TOLLGATE_CHECK_BUDGET=2s", // many tests share a machine: slow is not what they test
 	}
 }
@@ -51,6 +56,7 @@ const (
 	Quota       = "quota"
 	Consumer    = "consumer"
 	Enforcement = "enforcement"
+	Gateway     = "gateway"
 )
 
 // Run runs one service until ctx ends, as its own main does with this environment.
@@ -62,20 +68,22 @@ func Run(ctx context.Context, name string, environ []string, log io.Writer) erro
 		return runConsumer(ctx, environ, log)
 	case Enforcement:
 		return runEnforcement(ctx, environ, log)
+	case Gateway:
+		return runGateway(ctx, environ, log)
 	}
 	return fmt.Errorf("there is no service %q", name)
 }
 
 // System is running services.
 type System struct {
-	EnforcementURL, QuotaURL, ConsumerURL string
+	EnforcementURL, QuotaURL, ConsumerURL, GatewayURL string
 
 	stack *lifecycle.Stack
 }
 
 const readyWithin = time.Minute
 
-// Start starts quota, consumer and enforcement on free ports and returns when all are ready. Their logs go to log.
+// Start starts quota, consumer, enforcement and gateway on free ports and returns when all are ready. Their logs go to log.
 func Start(ctx context.Context, st Stores, log io.Writer) (*System, error) {
 	s := &System{stack: lifecycle.New(observe.NewLogger(log, slog.LevelInfo, "system", "e2e"))}
 	environ := append(st.Environ(), "TOLLGATE_INSTANCE=e2e")
@@ -87,8 +95,9 @@ func Start(ctx context.Context, st Stores, log io.Writer) (*System, error) {
 		{Quota, "TOLLGATE_QUOTA_ADDR", &s.QuotaURL, runQuota},
 		{Consumer, "TOLLGATE_CONSUMER_ADDR", &s.ConsumerURL, runConsumer},
 		{Enforcement, "TOLLGATE_ENFORCEMENT_ADDR", &s.EnforcementURL, runEnforcement},
+		{Gateway, "TOLLGATE_GATEWAY_ADDR", &s.GatewayURL, runGateway},
 	} {
-		if svc.name == Consumer && st.ClickHouseURL == "" {
+		if svc.name == Consumer && st.ClickHouseURL == "" || svc.name == Gateway && st.UpstreamURL == "" {
 			continue
 		}
 		port, err := process.FreePort()
@@ -99,7 +108,7 @@ func Start(ctx context.Context, st Stores, log io.Writer) (*System, error) {
 		*svc.url = "http://" + addr
 		ended := make(chan error, 1)
 		s.stack.Go(svc.name, func(ctx context.Context) error {
-			err := svc.run(ctx, append(environ, svc.addrVar+"="+addr), log)
+			err := svc.run(ctx, append(environ, svc.addrVar+"="+addr, "TOLLGATE_ENFORCEMENT_URL="+s.EnforcementURL), log)
 			ended <- err
 			return err
 		})
@@ -138,6 +147,15 @@ func runEnforcement(ctx context.Context, environ []string, log io.Writer) error 
 	}
 	c.Log = observe.NewLogger(log, c.LogLevel, "enforcement", c.Instance)
 	return enforcement.Run(ctx, c)
+}
+
+func runGateway(ctx context.Context, environ []string, log io.Writer) error {
+	var c gateway.Config
+	if err := config.Load(environ, &c); err != nil {
+		return err
+	}
+	c.Log = observe.NewLogger(log, c.LogLevel, "gateway", c.Instance)
+	return gateway.Run(ctx, c)
 }
 
 // AwaitReady asks base/readyz until it says yes, ended tells that the service has ended, or a minute is over.

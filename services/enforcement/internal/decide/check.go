@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"encoding/json"
 	"math/rand/v2"
 	"strconv"
@@ -31,7 +32,12 @@ type Request struct {
 	Split       bool // InputTokens is a count of the input; else it is an estimate of everything
 	InputOnly   bool // reserve the input, let the stream pay for the output
 	DryRun      bool
+
+	served string // what is served instead of Model; "" for Model itself
 }
+
+// serves is the model that is served, by whose limits the request is checked.
+func (r Request) serves() string { return cmp.Or(r.served, r.Model) }
 
 // cost is what the request reserves.
 func (r Request) cost() limit.Amounts {
@@ -62,7 +68,7 @@ func ask(r Request, p tier.Plan, lease time.Duration) (limit.CheckRequest, error
 		drawn = limit.Usage(r.InputTokens, 0)
 	}
 	home, sp := spreadOf(p, r.RequestID)
-	return limit.CheckRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID, Fresh: r.Fresh, Scopes: Scopes(p, r.Model),
+	return limit.CheckRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID, Fresh: r.Fresh, Scopes: Scopes(p, r.serves()),
 		Cost: r.cost(), Drawn: drawn, Lease: lease, DryRun: r.DryRun, Fences: fences(p), Meta: meta, Away: limit.Away(p.Base().RedisAway)}, err
 }
 
@@ -73,12 +79,13 @@ type checkMeta struct {
 	OrgID          string `json:"o,omitempty"`
 	Owner          string `json:"u,omitempty"` // the user who owns the key
 	RequestedModel string `json:"q"`
+	Served         string `json:"m,omitempty"` // if it is another one
 	Input          *int64 `json:"i,omitempty"` // counted input tokens; absent where all was estimated together
 	Attempt        string `json:"n,omitempty"` // of this check among those with the same request id: who takes one back takes no other
 }
 
 func checkMetaOf(r Request, p tier.Plan) (string, error) {
-	m := checkMeta{Tier: p.Base().Tier, OrgID: p.OrgID, Owner: ownerOf(p), RequestedModel: r.Model, Attempt: strconv.FormatUint(rand.Uint64(), 36)} //nolint:gosec // tells attempts apart, nothing to guess
+	m := checkMeta{Tier: p.Base().Tier, OrgID: p.OrgID, Owner: ownerOf(p), RequestedModel: r.Model, Served: r.served, Attempt: strconv.FormatUint(rand.Uint64(), 36)} //nolint:gosec // tells attempts apart, nothing to guess
 	if r.Split {
 		m.Input = &r.InputTokens
 	}
@@ -111,7 +118,7 @@ type Answer struct {
 
 // decided is the answer that the limiter's decision gives.
 func decided(r Request, p tier.Plan, d limit.Decision) Answer {
-	a := Answer{Allowed: d.Allowed, RequestID: r.RequestID, Model: r.Model, Rooms: Rooms(d.Scopes), Tier: p.Base().Tier, QuotaVersion: p.Own().Version,
+	a := Answer{Allowed: d.Allowed, RequestID: r.RequestID, Model: r.serves(), Rooms: Rooms(d.Scopes), Tier: p.Base().Tier, QuotaVersion: p.Own().Version,
 		Degraded: d.Degraded}
 	switch {
 	case !a.Allowed:
@@ -124,6 +131,6 @@ func decided(r Request, p tier.Plan, d limit.Decision) Answer {
 
 // refusedBy is the answer to a request that needs no decision: no scope is to blame, and no wait helps.
 func refusedBy(reason string, r Request, p tier.Plan, s limit.Status) Answer {
-	return Answer{RequestID: r.RequestID, Model: r.Model, Reason: reason, Rooms: Rooms(s.Scopes), Tier: p.Base().Tier, QuotaVersion: p.Own().Version,
+	return Answer{RequestID: r.RequestID, Model: r.serves(), Reason: reason, Rooms: Rooms(s.Scopes), Tier: p.Base().Tier, QuotaVersion: p.Own().Version,
 		Degraded: s.Degraded}
 }

@@ -7,6 +7,9 @@
 // A plan depends on several versions, each with a fence of its own: key, user, tier, org. Whichever was changed, the limiter refuses the
 // older plan, and the question is asked again by a newer one. Where the payer has moved, Carrying has its consumption follow.
 //
+// Under load (package shed) a request may be refused, or be given a smaller model, before the limiter is asked for tokens; both by figures
+// that are in memory. A request id that was granted before keeps its answer, whatever the load is by then.
+//
 // # When a dependency fails
 //
 //   - Postgres away: plans that are cached are used until their time ends; a subject that isn't cached gets ErrUnavailable.

@@ -13,6 +13,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/shed"
 )
 
 // ErrUnavailable is inside every error of an Engine: something it depends on could not be asked in time. The call may be repeated with
@@ -51,6 +52,8 @@ type Options struct {
 	Instance string
 	Now      func() time.Time // time.Now
 	Log      *slog.Logger     // slog.DiscardHandler's
+	Load     Load             // nil: nothing is shed
+	Fallback shed.Fallbacks
 }
 
 // Engine decides and settles. It is safe for concurrent use.
@@ -97,6 +100,10 @@ func (e *Engine) Check(ctx context.Context, r Request) (Answer, error) {
 			// The limiter still tells what is left, and whether the plan that refuses is the published one.
 			s, err := e.look(ctx, p, Scopes(p, r.Model))
 			a, at = refusedBy(reason, r, p, s), s.At
+			return err
+		}
+		if shed, err := e.underLoad(ctx, p, &r); shed || err != nil {
+			a, at, err = e.shedBy(ctx, p, r, err)
 			return err
 		}
 		c, err := ask(r, p, e.o.Lease)

@@ -25,6 +25,7 @@ type Used struct {
 	LatencyMillis int64
 	Outcome       usage.Outcome
 	Short         bool
+	Estimated     bool // counted by the caller: the upstream gave no figure
 }
 
 // Recorded answers a record.
@@ -101,6 +102,7 @@ type settleMeta struct {
 	LatencyMS int64         `json:"l,omitempty"`
 	Outcome   usage.Outcome `json:"x"`
 	Short     bool          `json:"s,omitempty"`
+	Estimated bool          `json:"e,omitempty"`
 	Tier      string        `json:"t"` // of the quota at the settlement, for an event without a check
 	OrgID     string        `json:"g,omitempty"`
 	Owner     string        `json:"u,omitempty"`
@@ -110,7 +112,7 @@ type settleMeta struct {
 
 func (e *Engine) settleMetaOf(u Used, p tier.Plan) settleMeta {
 	return settleMeta{AtMillis: e.o.Now().UnixMilli(), Model: u.Model, Input: u.Input, Output: u.Output, Cached: u.Cached, LatencyMS: u.LatencyMillis,
-		Outcome: u.Outcome, Short: u.Short, Tier: p.Base().Tier, OrgID: p.OrgID, Owner: ownerOf(p), Region: e.o.Region, Instance: e.o.Instance}
+		Outcome: u.Outcome, Short: u.Short, Estimated: u.Estimated, Tier: p.Base().Tier, OrgID: p.OrgID, Owner: ownerOf(p), Region: e.o.Region, Instance: e.o.Instance}
 }
 
 var errNoMeta = errors.New("the settlement has lost what its event says")
@@ -133,7 +135,7 @@ func buildRecord(sub subject.Subject, requestID uuid.UUID, s limit.Settlement) (
 	}
 	rec := usage.Record{EventID: usage.EventID(sub, requestID, usage.KindUsage), SchemaVersion: usage.SchemaVersion, OrgID: c.OrgID, Tier: c.Tier,
 		RequestID: requestID, RequestedModel: c.RequestedModel, Model: m.Model, InputTokens: m.Input, OutputTokens: m.Output, CachedInputTokens: m.Cached,
-		ReservedTokens: s.Reserved[limit.Tokens], LatencyMS: m.LatencyMS, Outcome: m.Outcome, Region: m.Region, Instance: m.Instance}
+		ReservedTokens: s.Reserved[limit.Tokens], LatencyMS: m.LatencyMS, Outcome: m.Outcome, Estimated: m.Estimated, Region: m.Region, Instance: m.Instance}
 	setSubject(&rec, sub, c.Owner)
 	rec.Timestamp, rec.Reservation = usage.At(s.CheckedAt), usage.Held
 	if !held {
@@ -143,11 +145,11 @@ func buildRecord(sub subject.Subject, requestID uuid.UUID, s limit.Settlement) (
 		rec.Reservation = usage.Degraded
 	}
 	if m.Outcome == usage.Expired { // nobody told what was used: what was held stays consumed, and is what is billed
-		rec.Estimated, rec.Model = true, c.RequestedModel
+		rec.Estimated, rec.Model = true, c.model()
 		rec.InputTokens, rec.OutputTokens = s.Reserved[limit.InputTokens], s.Reserved[limit.OutputTokens]
 	}
 	if m.Short {
-		rec.Estimated, rec.Model = true, c.RequestedModel
+		rec.Estimated, rec.Model = true, c.model()
 		if c.Input != nil { // the input was counted before; what goes beyond it is output
 			rec.InputTokens = min(*c.Input, m.Input)
 			rec.OutputTokens = m.Input - rec.InputTokens

@@ -158,7 +158,13 @@ func (l *Limiter) Consume(ctx context.Context, r limit.ConsumeRequest) (limit.Co
 	if e != nil && e.stage != drawn {
 		return l.consumeHere(ctx, k, e, r)
 	}
-	return l.goOn(ctx, k, e, r)
+	g, granted := l.grants.Peek(k)
+	if r.Known && e == nil && !granted {
+		return limit.Consumption{Status: limit.ReservationUnknown, At: l.o.Now().UTC()}, nil
+	}
+	c, err := l.goOn(ctx, k, e, r)
+	c.CheckMeta = g.meta
+	return c, err
 }
 
 // consumeHere draws from a reservation that was made here, or tells that there is none. l.mu is held.

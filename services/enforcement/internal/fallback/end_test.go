@@ -332,3 +332,36 @@ func TestMemoryIsEmptiedWhenItSaysNothingMore(t *testing.T) {
 		}
 	})
 }
+
+// Whoever only asks whether there is a reservation must not make one by asking.
+func TestAskingForAnUnknownReservationWhileTheStoreIsAwayMakesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, 1, Options{})
+		granted := uuid.New()
+		w.check(granted, wide, 10)
+		w.trips(down)
+		here := uuid.New()
+		w.check(here, wide, 10)
+		ask := func(id uuid.UUID) limit.Consumption {
+			c, err := w.Consume(t.Context(), limit.ConsumeRequest{Shard: shard, Subject: user, RequestID: id, Scopes: wide, Known: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		for _, id := range []uuid.UUID{granted, here} {
+			if c := ask(id); c.Status != limit.ReservationOpen || c.CheckMeta != "check" {
+				t.Errorf("%+v", c)
+			}
+		}
+		id := uuid.New()
+		for range 2 {
+			if c := ask(id); c.Status != limit.ReservationUnknown {
+				t.Errorf("%+v", c)
+			}
+		}
+		if d := w.check(id, wide, 10); !d.Allowed || d.Repeated {
+			t.Errorf("%+v", d)
+		}
+	})
+}

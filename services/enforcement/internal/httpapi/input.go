@@ -37,6 +37,7 @@ type recordBody struct {
 	CachedInputTokens *int64  `json:"cached_input_tokens"`
 	LatencyMS         *int64  `json:"latency_ms"`
 	Outcome           *string `json:"outcome"`
+	Estimated         *bool   `json:"estimated"`
 }
 
 // consumeBody is POST /internal/rate-limit/consume.
@@ -203,10 +204,10 @@ func (b recordBody) used() (decide.Used, error) {
 		u.Short, u.Input = true, f.count("actual_tokens", b.ActualTokens)
 		f.forbid("actual_tokens", given{"model", b.Model != nil}, given{"input_tokens", b.InputTokens != nil},
 			given{"output_tokens", b.OutputTokens != nil}, given{"cached_input_tokens", b.CachedInputTokens != nil},
-			given{"latency_ms", b.LatencyMS != nil}, given{"outcome", b.Outcome != nil})
+			given{"latency_ms", b.LatencyMS != nil}, given{"outcome", b.Outcome != nil}, given{"estimated", b.Estimated != nil})
 		return u, f.problem()
 	}
-	u.Model = f.id("model", b.Model)
+	u.Model, u.Estimated = f.id("model", b.Model), b.Estimated != nil && *b.Estimated
 	u.Input, u.Output = f.count("input_tokens", b.InputTokens), f.count("output_tokens", b.OutputTokens)
 	f.sum(u.Output, u.Input, "output_tokens", "input_tokens")
 	if b.CachedInputTokens != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/decide"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/shed"
 )
 
 // metrics count decisions and settlements. Every label's values are a closed set: what a client or an admin names becomes "other".
@@ -18,6 +19,7 @@ type metrics struct {
 	checks  *prometheus.CounterVec
 	records *prometheus.CounterVec
 	draws   *prometheus.CounterVec
+	smaller *prometheus.CounterVec
 	adjusts *prometheus.CounterVec
 	seconds prometheus.Histogram
 }
@@ -32,7 +34,7 @@ var (
 	knownTiers = []string{tier.Free, tier.Plus, tier.API, tier.Enterprise}
 	// knownReasons are those of DESIGN §4 and the limits that may be added by configuration.
 	knownReasons = []string{"rpm", "tpm", "tpd", "rph", "rpd", "tph", "itpm", "itph", "itpd", "otpm", "otph", "otpd", limit.ReasonConcurrent, limit.ReasonRequestTooLarge,
-		decide.ReasonModelNotAllowed, decide.ReasonContextTooLong, decide.ReasonSuspended, "shed",
+		decide.ReasonModelNotAllowed, decide.ReasonContextTooLong, decide.ReasonSuspended, shed.Reason,
 		decide.ReasonReservationEnded, decide.ReasonReservationUnknown}
 )
 
@@ -47,10 +49,12 @@ func newMetrics(reg prometheus.Registerer, models []string) *metrics {
 			Help: "Draws of streams by result: allowed, why the stream may not go on, or error."}, []string{"result"}),
 		adjusts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_adjustments_total",
 			Help: "Corrections of earlier events, by result: durable or error."}, []string{"result"}),
+		smaller: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_fallbacks_total",
+			Help: "Allowed checks that were given another model than they asked for, by tier and both models."}, []string{"tier", "requested", "served"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tollgate_check_seconds",
 			Help: "Time to decide.", Buckets: []float64{.0002, .0005, .001, .002, .003, .005, .01, .02, .05, .1, .5, 2}}),
 	}
-	reg.MustRegister(m.checks, m.records, m.draws, m.adjusts, m.seconds)
+	reg.MustRegister(m.checks, m.records, m.draws, m.adjusts, m.smaller, m.seconds)
 	return m
 }
 
@@ -70,6 +74,9 @@ func (m *metrics) check(a decide.Answer, model string, err error, d time.Duratio
 		result = known(knownReasons, a.Reason)
 	}
 	m.checks.WithLabelValues(known(knownTiers, a.Tier), known(m.models, model), result).Inc()
+	if a.Allowed && a.Model != model {
+		m.smaller.WithLabelValues(known(knownTiers, a.Tier), known(m.models, model), known(m.models, a.Model)).Inc()
+	}
 	m.seconds.Observe(d.Seconds())
 }
 

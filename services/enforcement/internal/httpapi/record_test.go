@@ -53,6 +53,17 @@ func TestRecordSaysWhatTheCheckKnew(t *testing.T) {
 	}
 }
 
+func TestARecordThatWasCountedIsMarkedEstimated(t *testing.T) {
+	w := newWorld(t)
+	for _, estimated := range []bool{true, false} {
+		a := w.check(t, `{"user_id":"u1","model":"m","input_tokens":10,"max_output_tokens":10}`)
+		w.record(t, fmt.Sprintf(`{"user_id":"u1","request_id":%q,"model":"m","input_tokens":9,"output_tokens":8,"latency_ms":7,"outcome":"cancelled","estimated":%t}`, a.RequestID, estimated))
+		if r := w.usage[len(w.usage)-1]; r.Estimated != estimated || r.InputTokens != 9 || r.OutputTokens != 8 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 func TestShortRecordSplitsByWhatTheCheckCounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		check         string

@@ -35,6 +35,7 @@ var _ Engine = (*decide.Engine)(nil)
 // Options are what the API is made of. All are required but Log and Peer.
 type Options struct {
 	Engine   Engine
+	Loads    Loads
 	Peer     func(w http.ResponseWriter, r *http.Request) error // answers other instances, at PeerPath; nobody if nil
 	PeerPath string
 	Tokens   auth.Tokens
@@ -46,6 +47,7 @@ type Options struct {
 
 type server struct {
 	engine  Engine
+	loads   Loads
 	tokens  auth.Tokens
 	log     *slog.Logger
 	m       *metrics
@@ -58,7 +60,7 @@ func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &server{engine: o.Engine, tokens: o.Tokens, log: o.Log, m: newMetrics(o.Registry, o.Models), http: observe.NewHTTPMetrics(o.Registry)}
+	s := &server{engine: o.Engine, loads: o.Loads, tokens: o.Tokens, log: o.Log, m: newMetrics(o.Registry, o.Models), http: observe.NewHTTPMetrics(o.Registry)}
 	mux := http.NewServeMux()
 	o.Health.Mount(mux, o.Registry)
 	for _, open := range []string{"/healthz", "/readyz", "/metrics"} {
@@ -79,6 +81,7 @@ func New(o Options) http.Handler {
 		mux.Handle(r.method+" "+r.template, s.route(r.template, s.authorised(r.h, r.role)))
 		mux.Handle(r.template, s.route(r.template, s.authorised(methodNotAllowed(r.method), r.role)))
 	}
+	s.mountLoad(mux)
 	if o.Peer != nil {
 		mux.Handle(http.MethodPost+" "+o.PeerPath, s.route(o.PeerPath, s.authorised(o.Peer, auth.Service)))
 		mux.Handle(o.PeerPath, s.route(o.PeerPath, s.authorised(methodNotAllowed(http.MethodPost), auth.Service)))
@@ -106,7 +109,7 @@ type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 // route gives a request its id, counts it by the route's template, and turns what the handler returns into a problem document.
 func (s *server) route(template string, h handlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start, rec := time.Now(), &recorder{ResponseWriter: w}
+		start, rec := time.Now(), &observe.Recorder{ResponseWriter: w}
 		id := requestID(r)
 		rec.Header().Set("X-Request-Id", id)
 		log := s.log.With("request_id", id)
@@ -128,8 +131,8 @@ func (s *server) route(template string, h handlerFunc) http.Handler {
 				}
 			}))
 		guarded.ServeHTTP(rec, r)
-		s.http.Observe(r.Context(), template, r.Method, rec.status, time.Since(start))
-		log.DebugContext(r.Context(), "request", "route", template, "status", rec.status, "ms", time.Since(start).Milliseconds())
+		s.http.Observe(r.Context(), template, r.Method, rec.Status, time.Since(start))
+		log.DebugContext(r.Context(), "request", "route", template, "status", rec.Status, "ms", time.Since(start).Milliseconds())
 	})
 }
 
@@ -166,28 +169,6 @@ func requestID(r *http.Request) string {
 	}
 	return uuid.Must(uuid.NewV7()).String()
 }
-
-// recorder remembers the status that was sent.
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 {
-		r.status = status
-	}
-	r.ResponseWriter.WriteHeader(status)
-}
-
-func (r *recorder) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.status = http.StatusOK
-	}
-	return r.ResponseWriter.Write(b)
-}
-
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func writeJSON(w http.ResponseWriter, v any) error {
 	b, err := json.Marshal(v)

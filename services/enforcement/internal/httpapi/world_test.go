@@ -19,6 +19,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/decide"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/shed"
 )
 
 // world is the API on the in-memory limiter, with what Postgres and Kafka would say.
@@ -35,15 +36,18 @@ type world struct {
 	kafkaErr   error
 	usage      []usage.Record
 	rejections []usage.Record
+	loads      map[string]shed.Report // by group; a model is one by itself
+	loadErr    error
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{reg: prometheus.NewRegistry(), now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), quotas: map[string]tier.Quota{}, plans: map[string]tier.Plan{}}
+	w := &world{reg: prometheus.NewRegistry(), now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), quotas: map[string]tier.Quota{}, plans: map[string]tier.Plan{}, loads: map[string]shed.Report{}}
 	w.limiter = limit.NewMemory(limit.MemoryOptions{Now: w.clock})
 	health := observe.NewHealth()
 	health.SetReady(true)
-	w.Handler = New(Options{Engine: decide.New(w, w.limiter, w, decide.Options{Region: "eu", Instance: "i1", Now: w.clock}), Health: health, Registry: w.reg,
+	w.Handler = New(Options{Engine: decide.New(w, w.limiter, w, decide.Options{Region: "eu", Instance: "i1", Now: w.clock,
+		Load: w, Fallback: shed.Fallbacks{"grok-4": "grok-2"}}), Loads: w, Health: health, Registry: w.reg,
 		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, token), auth.NewGrant("admin", auth.Admin, adminToken)}, Models: []string{"grok-2", "grok-4"}})
 	return w
 }

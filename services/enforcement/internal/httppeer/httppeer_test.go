@@ -130,8 +130,10 @@ func TestNoAnswerIsAnError(t *testing.T) {
 	if _, err := c.Ask(t.Context(), "127.0.0.1:1", q); err == nil {
 		t.Error("an instance that is gone has answered")
 	}
-	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	over := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
 	defer silent.Close()
+	defer close(over)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := c.Ask(ctx, strings.TrimPrefix(silent.URL, "http://"), q); err == nil {

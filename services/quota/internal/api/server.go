@@ -64,7 +64,7 @@ type History interface {
 
 // Tokens are the credentials that are not in the environment.
 type Tokens interface {
-	KeyOf(ctx context.Context, secret string) (pgquota.Key, error)
+	KeyOf(ctx context.Context, secret string) (pgquota.ListedKey, error)
 	TokenOf(ctx context.Context, token string) (pgquota.AdminToken, error)
 	Token(ctx context.Context, name string) (pgquota.AdminToken, error)
 	AdminTokens(ctx context.Context, after string, limit int) ([]pgquota.AdminToken, error)

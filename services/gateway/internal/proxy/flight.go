@@ -1,0 +1,198 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tollgate-dev/tollgate/pkg/client"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/body"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
+)
+
+// flight is a granted request until it is settled.
+type flight struct {
+	s    *Server
+	x    *exchange
+	kind tokens.Kind
+	req  *body.Request
+	res  *client.Reservation
+	ctx  context.Context //nolint:containedctx // of the client's request, for the time that it is served
+
+	input   int64 // counted
+	output  int64 // reserved
+	choices int64 // answers that are asked for, over all prompts
+	bounded bool  // the request itself bounds its output
+
+	begun  bool // the server has begun to work on it, as far as is known
+	text   *tokens.Text
+	chunks int64 // that bore something; each is a token at least
+	size   int64 // bytes of text
+	looked int64 // chunks and quarters of size when the tokens were last counted
+	drawn  int64 // tokens that were drawn from the reservation, and beyond
+	told   *figures
+	over   atomic.Bool // the lease is gone or nothing more is sold
+
+	once sync.Once
+}
+
+const (
+	// drawEvery is how many tokens a stream without a bound may produce beyond what was drawn.
+	drawEvery = 64
+	// drawWithin bounds a draw. One that fails costs nothing: the settlement takes what was produced.
+	drawWithin = time.Second
+	// leaseParts is into how many parts a lease is cut; it is renewed after each.
+	leaseParts = 3
+)
+
+// add counts what a choice has produced.
+func (f *flight) add(c choice) {
+	before := f.size
+	c.produced(func(piece string) {
+		if piece == "" {
+			return
+		}
+		if f.text == nil {
+			f.text = f.s.o.Counter.NewText(f.res.Decision.Model)
+		}
+		f.text.Add(piece)
+		f.size += int64(len(piece))
+	})
+	if f.size > before {
+		f.chunks++
+	}
+}
+
+// produced is how many output tokens there are by now.
+func (f *flight) produced() int64 {
+	if f.told.sound() {
+		return f.told.Completion
+	}
+	if f.text == nil {
+		return 0
+	}
+	return max(f.chunks, f.text.Tokens())
+}
+
+// mayGoOn draws for what was produced where the reservation was a guess that is nearly used up.
+func (f *flight) mayGoOn() bool {
+	if f.over.Load() {
+		return false
+	}
+	if f.bounded || f.chunks+f.size/4-f.looked < drawEvery/2 {
+		return true
+	}
+	f.looked = f.chunks + f.size/4
+	n := f.produced()
+	if n+drawEvery <= f.output || n-f.drawn < drawEvery/2 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, drawWithin)
+	defer cancel()
+	d, err := f.res.Consume(ctx, n-f.drawn)
+	if err != nil {
+		if f.ctx.Err() == nil {
+			f.x.log.WarnContext(f.ctx, "a stream's tokens could not be drawn; they are settled at its end", "err", err)
+		}
+		return true
+	}
+	f.drawn = n
+	return d.Allowed
+}
+
+// keep renews the lease until stop is called.
+func (f *flight) keep() (stop func()) {
+	every := f.s.o.Lease / leaseParts
+	var mu sync.Mutex
+	var timer *time.Timer
+	ended := false
+	renew := func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), min(every, 5*time.Second))
+		d, err := f.res.Consume(ctx, 0)
+		cancel()
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case ended:
+		case err != nil:
+			f.x.log.WarnContext(f.ctx, "a lease could not be renewed; trying again", "err", err)
+			timer.Reset(every / leaseParts)
+		case !d.Allowed:
+			f.over.Store(true)
+		default:
+			timer.Reset(every)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(every, renew)
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		ended = true
+		timer.Stop()
+	}
+}
+
+// settle ends the reservation, once. It returns when that is durable where the client's next request may need the slot, else at once.
+func (f *flight) settle(outcome string) {
+	f.once.Do(func() {
+		if f.x.outcome = outcome; f.res == nil {
+			return
+		}
+		u := client.Usage{Outcome: outcome}
+		source := "counted"
+		switch {
+		case f.told.sound():
+			source = "upstream"
+			u.InputTokens, u.OutputTokens, u.CachedInputTokens = *f.told.Prompt, f.told.Completion, f.told.cached()
+		case f.begun:
+			u.InputTokens, u.OutputTokens, u.Estimated = f.input, f.produced(), true
+		}
+		label := f.s.m.label(f.res.Decision.Model)
+		f.s.m.tokens.WithLabelValues(label, "input", source).Add(float64(u.InputTokens))
+		f.s.m.tokens.WithLabelValues(label, "output", source).Add(float64(u.OutputTokens))
+		u.Latency = time.Since(f.x.arrived)
+		done, ctx := make(chan struct{}), context.WithoutCancel(f.ctx)
+		f.s.pending.Go(func() {
+			defer close(done)
+			if _, err := f.res.Settle(ctx, u); err != nil {
+				f.s.m.unsettled.Inc()
+				f.x.log.ErrorContext(ctx, "a request could not be settled; what was reserved is billed when its lease ends", "subject", f.x.who.Subject.String(),
+					"input_tokens", u.InputTokens, "output_tokens", u.OutputTokens, "outcome", outcome, "err", err)
+			}
+		})
+		if roomy(f.res.Decision) {
+			return
+		}
+		wait := time.NewTimer(f.s.o.SettleFirst)
+		defer wait.Stop()
+		select {
+		case <-done:
+		case <-wait.C:
+		}
+	})
+}
+
+// roomy tells that so many slots were free at the check that the client's next requests need not wait for this one's.
+func roomy(d client.Decision) bool {
+	most, left := d.Limit["concurrent"], d.Remaining["concurrent"]
+	return most == nil || left == nil || *left >= 8 && *left >= *most/2
+}
+
+// failedBy settles a request that has broken off and says why it did.
+func (f *flight) failedBy(err error) error {
+	if f.ctx.Err() != nil { // the client has gone; whatever failed, failed by that
+		f.settle(outcomeCancelled)
+		return nil //nolint:nilerr // nobody is left to be told
+	}
+	f.settle(outcomeFailed)
+	return err
+}
+
+// alive gives the client its time to read the next bytes.
+func (s *Server) alive(x *exchange) {
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(s.o.Stall)) // without deadlines the server's own apply
+}

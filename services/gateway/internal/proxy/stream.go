@@ -1,0 +1,223 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/body"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
+)
+
+// streaming is a stream on its way to the client.
+type streaming struct {
+	*flight
+	in       *events
+	last     chunk // whose id, created and model an event of our own bears
+	finished map[int]bool
+	gone     error // the client's connection
+}
+
+var doneData = []byte("[DONE]")
+
+func (f *flight) stream(ctx context.Context, resp *http.Response) error {
+	x := f.x
+	handBack(x.w.Header(), resp.Header)
+	x.w.Header().Set("X-Accel-Buffering", "no") // proxies before us hand events on at once, too
+	st := &streaming{flight: f, in: newEvents(resp.Body), finished: map[int]bool{}}
+	x.w.WriteHeader(resp.StatusCode)
+	st.write(nil)
+	for {
+		err := st.in.next()
+		switch {
+		case err != nil && f.ctx.Err() != nil:
+			f.settle(outcomeCancelled)
+			return nil //nolint:nilerr // nobody is left to be told
+		case errors.Is(err, io.EOF) && st.complete():
+			// It ended without [DONE], as some servers do. The client gets what there was.
+			f.settle(outcomeCompleted)
+			return nil
+		case err != nil:
+			return st.broken(ctx, err)
+		}
+		end := bytes.Equal(st.in.data, doneData)
+		if end {
+			f.settle(outcomeCompleted)
+		}
+		if out := st.event(); len(out) > 0 {
+			st.write(out)
+		}
+		switch {
+		case end:
+			// The server's connection can be used again once it is read to its end, which is due.
+			f.drain(resp.Body)
+			return nil
+		case st.gone != nil:
+			f.settle(outcomeCancelled)
+			return nil //nolint:nilerr // the settlement says that the client has gone
+		case !f.mayGoOn():
+			f.s.m.cutShort.Inc()
+			st.endByQuota()
+			return nil
+		}
+	}
+}
+
+// drainWithin is how long the rest of an answer after its end is awaited.
+const drainWithin = 100 * time.Millisecond
+
+func (f *flight) drain(rest io.ReadCloser) {
+	timer := time.AfterFunc(drainWithin, func() { _ = rest.Close() })
+	defer timer.Stop()
+	_, _ = io.CopyN(io.Discard, rest, 4<<10) // if there is more, the connection is given up
+}
+
+// event reads one event and gives what of it the client is to see.
+func (st *streaming) event() []byte {
+	raw, data := st.in.raw, st.in.data
+	if len(data) == 0 || bytes.Equal(data, doneData) {
+		return raw
+	}
+	var c chunk
+	if err := json.Unmarshal(data, &c); err != nil {
+		var wrong *json.UnmarshalTypeError
+		if !errors.As(err, &wrong) { // a field of an unexpected type is the client's to understand
+			st.s.m.malformed.Inc()
+			return raw
+		}
+	}
+	if len(c.ID) > 0 {
+		st.last = c
+	}
+	for _, ch := range c.Choices {
+		st.add(ch)
+		if ch.FinishReason != nil {
+			st.finished[ch.Index] = true
+		}
+	}
+	if c.Usage == nil {
+		return raw
+	}
+	st.told = c.Usage // the last one: totals that grow are never added up
+	if st.req.IncludeUsage {
+		return raw
+	}
+	if len(c.Choices) == 0 {
+		return nil
+	}
+	return st.withoutUsage()
+}
+
+// withoutUsage is the event with its usage set to null.
+func (st *streaming) withoutUsage() []byte {
+	if st.in.at < 0 {
+		return st.in.raw // data over several lines, which no server sends
+	}
+	var at body.Span
+	err := body.Members(st.in.data, func(name string, _ jsontext.Kind, v body.Span) error {
+		if name == "usage" {
+			at = v
+		}
+		return nil
+	})
+	if err != nil || at.End == 0 {
+		return st.in.raw
+	}
+	out := make([]byte, 0, len(st.in.raw))
+	out = append(out, st.in.raw[:st.in.at+at.Start]...)
+	out = append(out, "null"...)
+	return append(out, st.in.raw[st.in.at+at.End:]...)
+}
+
+// complete tells that every choice has ended.
+func (st *streaming) complete() bool {
+	return len(st.finished) > 0 && int64(len(st.finished)) >= st.choices
+}
+
+// write sends and flushes.
+func (st *streaming) write(b []byte) {
+	if st.gone != nil {
+		return
+	}
+	st.s.alive(st.x)
+	if len(b) > 0 {
+		if _, st.gone = st.x.w.Write(b); st.gone != nil {
+			return
+		}
+	}
+	st.gone = http.NewResponseController(st.x.w).Flush()
+}
+
+// broken ends a stream that the server has broken off: with an error for clients that read events, and a broken connection for all others.
+func (st *streaming) broken(ctx context.Context, err error) error {
+	st.settle(outcomeFailed)
+	e := upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke the stream off.", err)
+	if errors.Is(context.Cause(ctx), errIdle) {
+		e.Code, e.Message = "upstream_timeout", "The inference server stopped in the middle of the stream."
+	}
+	st.write(append(append([]byte("data: "), e.Body()...), "\n\n"...))
+	return e
+}
+
+// ending is an event of our own.
+type ending struct {
+	ID      json.RawMessage `json:"id,omitempty"`
+	Object  json.RawMessage `json:"object,omitempty"`
+	Created json.RawMessage `json:"created,omitempty"`
+	Model   json.RawMessage `json:"model,omitempty"`
+	Choices []any           `json:"choices"`
+	Usage   *usageOut       `json:"usage,omitempty"`
+}
+
+type usageOut struct {
+	Prompt     int64 `json:"prompt_tokens"`
+	Completion int64 `json:"completion_tokens"`
+	Total      int64 `json:"total_tokens"`
+}
+
+type chatEnd struct {
+	Index        int      `json:"index"`
+	Delta        struct{} `json:"delta"`
+	FinishReason string   `json:"finish_reason"`
+}
+
+type textEnd struct {
+	Index        int    `json:"index"`
+	Text         string `json:"text"`
+	FinishReason string `json:"finish_reason"`
+}
+
+// endByQuota ends a stream whose quota is used up as a limit on its tokens would have.
+func (st *streaming) endByQuota() {
+	st.settle(outcomeCompleted)
+	e := ending{ID: st.last.ID, Object: st.last.Object, Created: st.last.Created, Model: st.last.Model, Choices: []any{}}
+	for i := range int(min(st.choices, 128)) {
+		switch {
+		case st.finished[i]:
+		case st.kind == tokens.Completion:
+			e.Choices = append(e.Choices, textEnd{Index: i, FinishReason: "length"})
+		default:
+			e.Choices = append(e.Choices, chatEnd{Index: i, FinishReason: "length"})
+		}
+	}
+	send := func(e ending) {
+		b, _ := json.Marshal(e) // what was read as JSON can be written
+		st.write(append(append([]byte("data: "), b...), "\n\n"...))
+	}
+	send(e)
+	if st.req.IncludeUsage {
+		in, out := st.input, st.produced()
+		if st.told.sound() {
+			in = *st.told.Prompt
+		}
+		e.Choices, e.Usage = []any{}, &usageOut{in, out, in + out}
+		send(e)
+	}
+	st.write([]byte("data: [DONE]\n\n"))
+}
