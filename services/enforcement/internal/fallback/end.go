@@ -24,6 +24,9 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 	first.Known = r.Known || strange // another instance may have granted it without the store
 	s, err := l.settleInStore(ctx, first)
 	if strange && !isStale(err) && (err != nil || s.Status == limit.Unknown) {
+		if !l.room(ctx, k) {
+			return limit.Settlement{}, ErrFull // before another instance gives it up
+		}
 		switch a := l.others(ctx, askTime, Question{Shard: r.Shard, Subject: r.Subject, RequestID: r.RequestID, Ended: true, Actual: r.Actual}); {
 		case a.Held != nil:
 			return l.adopt(ctx, k, r, *a.Held)
@@ -43,6 +46,17 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 		return s, nil
 	}
 	return l.settleHere(ctx, k, r)
+}
+
+// room says whether a record can be kept for the store.
+func (l *Limiter) room(ctx context.Context, k key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.book.entries[k] != nil || !l.book.full() {
+		return true
+	}
+	l.overflow(ctx, "record")
+	return false
 }
 
 func (l *Limiter) settleInStore(ctx context.Context, r limit.SettleRequest) (limit.Settlement, error) {

@@ -138,9 +138,15 @@ type world struct {
 // start runs a Limiter, one of so many instances, until the test ends.
 func start(t *testing.T, n int, o Options) *world {
 	t.Helper()
-	w := &world{t: t, began: time.Now(), store: &store{Memory: limit.NewMemory(limit.MemoryOptions{}), settles: map[uuid.UUID]int{}}, reg: prometheus.NewRegistry(), logs: &lines{}}
+	s := &store{Memory: limit.NewMemory(limit.MemoryOptions{}), settles: map[uuid.UUID]int{}}
+	return startOn(t, s, &instances{s: s, n: n}, o)
+}
+
+func startOn(t *testing.T, s *store, i *instances, o Options) *world {
+	t.Helper()
+	w := &world{t: t, began: time.Now(), store: s, reg: prometheus.NewRegistry(), logs: &lines{}}
 	o.Registry, o.Log = w.reg, slog.New(slog.NewTextHandler(w.logs, nil))
-	w.Limiter = New(w.store, &instances{s: w.store, n: n}, o)
+	w.Limiter = New(s, i, o)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.Run(ctx) }()
