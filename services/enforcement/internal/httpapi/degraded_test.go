@@ -83,7 +83,7 @@ func TestAnotherInstanceAsksWithTheServiceToken(t *testing.T) {
 	if p := read[problem.Problem](t, call{method: "POST", path: "/internal/instances/ask", unlisted: true}.do(t, w), 400); !strings.Contains(fmt.Sprint(p.Errors), "subject") {
 		t.Errorf("%+v", p)
 	}
-	if resp := (call{method: "GET", path: "/internal/instances/ask", unlisted: true}).do(t, w); resp.StatusCode != 405 {
+	if resp := (call{method: "GET", path: "/internal/instances/ask", unlisted: true}).do(t, w); resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("GET: %d", resp.StatusCode)
 	}
 }

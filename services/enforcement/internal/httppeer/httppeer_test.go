@@ -66,7 +66,7 @@ func TestQuestionsAndAnswersArriveAsTheyWere(t *testing.T) {
 			k := &knower{answer: want}
 			addr, _ := instance(t, k)
 			c := New("the-token")
-			defer c.Close()
+			t.Cleanup(c.Close)
 			got, err := c.Ask(t.Context(), addr, q)
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: got %+v, %v", name, got, err)
