@@ -83,8 +83,8 @@ func New(o Options) http.Handler {
 	}
 	s.mountLoad(mux)
 	if o.Peer != nil {
-		mux.Handle(http.MethodPost+" "+o.PeerPath, s.route(o.PeerPath, s.authorised(o.Peer, auth.Service)))
-		mux.Handle(o.PeerPath, s.route(o.PeerPath, s.authorised(methodNotAllowed(http.MethodPost), auth.Service)))
+		mux.Handle(http.MethodPost+" "+o.PeerPath, s.route(o.PeerPath, s.authorised(whoever(o.Peer), auth.Instance)))
+		mux.Handle(o.PeerPath, s.route(o.PeerPath, s.authorised(whoever(methodNotAllowed(http.MethodPost)), auth.Instance)))
 	}
 	for _, p := range []string{"/internal", "/internal/"} { // without the first the mux would redirect to the second
 		mux.Handle(p, s.route("other", s.authorised(whoever(notFound), auth.Service, auth.Admin)))
