@@ -4,6 +4,7 @@ afterwards (../README.md)."""
 import json
 import os
 import time
+import unittest
 import urllib.request
 from dataclasses import dataclass
 
@@ -70,19 +71,6 @@ class Attempts(list):
         self.answer(response)
 
 
-def client(caller: str, **options) -> tuple[openai.OpenAI, Attempts]:
-    """The SDK as anybody uses it: the base URL is OPENAI_BASE_URL's. The attempts get every HTTP request that it makes."""
-    attempts = Attempts(caller)
-    http = openai.DefaultHttpxClient(event_hooks={"request": [attempts.ask], "response": [attempts.answer]})
-    return openai.OpenAI(**{"api_key": callers[caller]["secret"], "max_retries": 0, "http_client": http, **options}), attempts
-
-
-def async_client(caller: str) -> tuple[openai.AsyncOpenAI, Attempts]:
-    attempts = Attempts(caller)
-    http = openai.DefaultAsyncHttpxClient(event_hooks={"request": [attempts.ask_async], "response": [attempts.answer_async]})
-    return openai.AsyncOpenAI(api_key=callers[caller]["secret"], max_retries=0, http_client=http), attempts
-
-
 def told(id: str, usage=None, outcome: str = "completed", least: int | None = None) -> None:
     """Notes what the client was told of a request that was served."""
     entry = {"id": id, "outcome": outcome, "least": least}
@@ -108,3 +96,20 @@ def await_freed(caller: str) -> None:
         if time.monotonic() > until:
             raise AssertionError("a slot is held though its request is over")
         time.sleep(0.02)
+
+
+class GatewayTest(unittest.TestCase):
+    """Gives clients of the SDK as anybody uses it: the base URL is OPENAI_BASE_URL's. The attempts get every HTTP request that they make."""
+
+    def client(self, caller: str, **options) -> tuple[openai.OpenAI, Attempts]:
+        attempts = Attempts(caller)
+        http = openai.DefaultHttpxClient(event_hooks={"request": [attempts.ask], "response": [attempts.answer]})
+        sdk = openai.OpenAI(**{"api_key": callers[caller]["secret"], "max_retries": 0, "http_client": http, **options})
+        self.addCleanup(sdk.close)
+        return sdk, attempts
+
+    def async_client(self, caller: str) -> tuple[openai.AsyncOpenAI, Attempts]:
+        """The test closes the client, in its own event loop."""
+        attempts = Attempts(caller)
+        http = openai.DefaultAsyncHttpxClient(event_hooks={"request": [attempts.ask_async], "response": [attempts.answer_async]})
+        return openai.AsyncOpenAI(api_key=callers[caller]["secret"], max_retries=0, http_client=http), attempts

@@ -1,11 +1,10 @@
 import asyncio
 import json
 import math
-import unittest
 
 import openai
 
-from gateway import INVALID_KEY, async_client, await_freed, client, in_flight, told
+from gateway import INVALID_KEY, GatewayTest, await_freed, in_flight, told
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 HELLO = {"model": "grok-2", "messages": MESSAGES, "max_completion_tokens": 4}
@@ -13,9 +12,9 @@ WITH_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 SLOW = {"stream": True, "extra_body": {"x_sim": {"tokens": 1000, "pace_ms": 20}}}
 
 
-class Answers(unittest.TestCase):
+class Answers(GatewayTest):
     def test_a_chat_is_answered_whole(self):
-        sdk, _ = client("open")
+        sdk, _ = self.client("open")
         answer = sdk.chat.completions.create(**HELLO)
         self.assertEqual(answer.choices[0].message.content, " t0 t1 t2 t3")
         self.assertEqual(answer.choices[0].finish_reason, "length")
@@ -23,7 +22,7 @@ class Answers(unittest.TestCase):
         told(answer._request_id, answer.usage)
 
     def test_a_text_completion_is_answered_whole_and_streamed(self):
-        sdk, attempts = client("open")
+        sdk, attempts = self.client("open")
         asked = {"model": "grok-2", "prompt": "once", "max_tokens": 3}
         whole = sdk.completions.create(**asked)
         self.assertEqual(whole.choices[0].text, " t0 t1 t2")
@@ -48,13 +47,13 @@ class Answers(unittest.TestCase):
 
     def test_a_stream_has_usage_only_for_who_asked(self):
         for asks in (False, True):
-            sdk, attempts = client("open")
+            sdk, attempts = self.client("open")
             with sdk.chat.completions.create(**HELLO, **(WITH_USAGE if asks else {"stream": True})) as stream:
                 told(attempts[0].id, self.gathered(stream, asks))
 
     def test_the_asynchronous_client_streams_too(self):
         async def run(asks):
-            sdk, attempts = async_client("open")
+            sdk, attempts = self.async_client("open")
             async with sdk:
                 stream = await sdk.chat.completions.create(**HELLO, **(WITH_USAGE if asks else {"stream": True}))
                 told(attempts[0].id, self.gathered([chunk async for chunk in stream], asks))
@@ -63,7 +62,7 @@ class Answers(unittest.TestCase):
             asyncio.run(run(asks))
 
     def test_the_stream_helper_gathers_the_whole(self):
-        sdk, attempts = client("open")
+        sdk, attempts = self.client("open")
         with sdk.chat.completions.stream(model="grok-2", messages=MESSAGES, max_tokens=20, n=2, stream_options={"include_usage": True}) as stream:
             whole = stream.get_final_completion()
         text = "".join(f" t{i}" for i in range(16))
@@ -76,7 +75,7 @@ class Answers(unittest.TestCase):
                   "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}}}]
         asked = {"model": "grok-2", "tools": tools, "extra_body": {"x_sim": {"tool": "look"}}}
         for streamed in (False, True):
-            sdk, attempts = client("open")
+            sdk, attempts = self.client("open")
             messages = list(MESSAGES)
             for called in (True, False):
                 if streamed:
@@ -97,7 +96,7 @@ class Answers(unittest.TestCase):
             self.assertEqual(len(attempts), 2)
 
     def test_what_a_request_says_reaches_the_server_as_it_is(self):
-        sdk, _ = client("open")
+        sdk, _ = self.client("open")
         asked = {
             **HELLO,
             "messages": [
@@ -122,31 +121,31 @@ class Answers(unittest.TestCase):
 
     def test_embeddings_are_decoded_as_floats_and_as_base64(self):
         for options in ({}, {"encoding_format": "float"}):
-            sdk, _ = client("open")
+            sdk, _ = self.client("open")
             answer = sdk.embeddings.create(model="grok-2", input=["a", "b"], **options)
             self.assertEqual([d.embedding for d in answer.data], [[0.25, -0.5, 1], [0.25, -0.5, 1]])
             told(answer._request_id, answer.usage)
 
     def test_models_are_listed(self):
-        sdk, _ = client("open")
+        sdk, _ = self.client("open")
         self.assertEqual([model.id for model in sdk.models.list()], ["grok-2", "grok-2-mini", "grok-4"])
 
 
-class Refusals(unittest.TestCase):
+class Refusals(GatewayTest):
     def refused(self, kind, ask, **options):
         with self.assertRaises(kind) as caught:
             ask(**options)
         return caught.exception
 
     def test_a_wrong_key_is_an_authentication_error(self):
-        sdk, attempts = client("open", api_key=INVALID_KEY, max_retries=2)
+        sdk, attempts = self.client("open", api_key=INVALID_KEY, max_retries=2)
         error = self.refused(openai.AuthenticationError, sdk.chat.completions.create, **HELLO)
         self.assertEqual((error.status_code, error.type, error.code, error.param), (401, "invalid_request_error", "invalid_api_key", None))
         self.assertEqual(error.request_id, attempts[0].id)
         self.assertEqual(len(attempts), 1, "it is not worth a retry")
 
     def test_a_used_up_limit_is_a_rate_limit_error_with_type_code_and_the_time_to_wait(self):
-        sdk, _ = client("once")  # a request a minute
+        sdk, _ = self.client("once")  # a request a minute
         answer = sdk.chat.completions.create(**HELLO)
         told(answer._request_id, answer.usage)
         for options in ({}, {"stream": True}):
@@ -159,7 +158,7 @@ class Refusals(unittest.TestCase):
             self.assertEqual(error.response.headers["x-ratelimit-remaining-requests"], "0")
 
     def test_a_model_that_was_not_bought_is_a_permission_denied_error(self):
-        sdk, attempts = client("small", max_retries=2)
+        sdk, attempts = self.client("small", max_retries=2)
         error = self.refused(openai.PermissionDeniedError, sdk.chat.completions.create, **HELLO)
         self.assertEqual((error.status_code, error.code, error.param), (403, "model_not_allowed", "model"))
         self.assertEqual(len(attempts), 1)
@@ -167,24 +166,24 @@ class Refusals(unittest.TestCase):
         told(answer._request_id, answer.usage)
 
     def test_more_than_a_limit_ever_holds_is_a_bad_request_error_that_no_retry_helps(self):
-        sdk, attempts = client("daily", max_retries=2)  # 1,500 tokens a day
+        sdk, attempts = self.client("daily", max_retries=2)  # 1,500 tokens a day
         error = self.refused(openai.BadRequestError, sdk.chat.completions.create, **{**HELLO, "max_completion_tokens": 100_000})
         self.assertEqual((error.status_code, error.type, error.code), (400, "invalid_request_error", "request_too_large"))
         self.assertEqual(len(attempts), 1)
 
     def test_what_is_not_served_is_a_not_found_error(self):
-        sdk, _ = client("open")
+        sdk, _ = self.client("open")
         error = self.refused(openai.NotFoundError, sdk.responses.create, model="grok-2", input="hello")
         self.assertEqual((error.status_code, error.code), (404, "not_found"))
 
     def test_a_servers_failure_is_an_internal_server_error_and_each_attempt_is_a_request_of_its_own(self):
-        sdk, attempts = client("open", max_retries=1)
+        sdk, attempts = self.client("open", max_retries=1)
         self.refused(openai.InternalServerError, sdk.chat.completions.create, **HELLO, extra_body={"x_sim": {"status": 500}})
         self.assertEqual([(a.status, a.retry) for a in attempts], [(500, 0), (500, 1)])
         self.assertNotEqual(attempts[0].id, attempts[1].id)
 
     def test_a_retry_waits_as_long_as_it_is_told_and_passes(self):
-        sdk, attempts = client("paced", max_retries=5)  # 15 requests a minute, one more every 4 s
+        sdk, attempts = self.client("paced", max_retries=5)  # 15 requests a minute, one more every 4 s
         before = retried = 0
         while retried == 0:
             before = len(attempts)
@@ -200,9 +199,9 @@ class Refusals(unittest.TestCase):
         print(f"told {first.retry_after_ms:.0f} ms, waited {waited:.0f} ms ... ", end="", flush=True)
 
 
-class Ends(unittest.TestCase):
+class Ends(GatewayTest):
     def test_a_stream_ends_with_finish_reason_length_when_the_quota_is_used_up(self):
-        sdk, attempts = client("daily")
+        sdk, attempts = self.client("daily")
         chunks, finish, usage = 0, None, None
         for chunk in sdk.chat.completions.create(model="grok-2", messages=MESSAGES, **WITH_USAGE, extra_body={"x_sim": {"tokens": 20_000}}):
             if chunk.choices:
@@ -215,7 +214,7 @@ class Ends(unittest.TestCase):
         told(attempts[0].id, usage, outcome="ended")
 
     def test_a_stream_that_the_server_breaks_off_is_an_error(self):
-        sdk, attempts = client("open")
+        sdk, attempts = self.client("open")
         chunks = 0
         with self.assertRaises(openai.APIError) as caught:
             for _ in sdk.chat.completions.create(**HELLO, stream=True, extra_body={"x_sim": {"tokens": 9, "cut_after": 3}}):
@@ -228,19 +227,19 @@ class Ends(unittest.TestCase):
         """After a stream of the caller single, which has a slot, was left."""
         await_freed("single")
         told(attempt.id, outcome="cancelled", least=1)
-        sdk, _ = client("single")
+        sdk, _ = self.client("single")
         answer = sdk.chat.completions.create(**HELLO)
         told(answer._request_id, answer.usage)
 
     def slot_is_taken(self):
         self.assertEqual(in_flight("single"), 1)
-        sdk, _ = client("single")
+        sdk, _ = self.client("single")
         with self.assertRaisesRegex(openai.RateLimitError, "requests at a time"):
             sdk.chat.completions.create(**HELLO)
 
     def test_a_client_that_closes_its_stream_has_its_slot_back(self):
         await_freed("single")
-        sdk, attempts = client("single")
+        sdk, attempts = self.client("single")
         stream = sdk.chat.completions.create(**HELLO, **SLOW)
         next(iter(stream))
         self.slot_is_taken()
@@ -249,7 +248,7 @@ class Ends(unittest.TestCase):
 
     def test_a_client_that_leaves_its_stream_by_an_exception_has_its_slot_back(self):
         await_freed("single")
-        sdk, attempts = client("single")
+        sdk, attempts = self.client("single")
         with self.assertRaises(ZeroDivisionError), sdk.chat.completions.create(**HELLO, **SLOW) as stream:
             for _ in stream:
                 self.slot_is_taken()
@@ -258,25 +257,21 @@ class Ends(unittest.TestCase):
 
     def test_a_task_that_is_cancelled_in_its_stream_has_its_slot_back(self):
         async def run():
-            sdk, attempts = async_client("single")
-            begun = asyncio.Event()
+            sdk, attempts = self.async_client("single")
+            async with sdk:
+                begun = asyncio.Event()
 
-            async def read():
-                async for _ in await sdk.chat.completions.create(**HELLO, **SLOW):
-                    begun.set()
+                async def read():
+                    async for _ in await sdk.chat.completions.create(**HELLO, **SLOW):
+                        begun.set()
 
-            task = asyncio.create_task(read())
-            await begun.wait()
-            await asyncio.to_thread(self.slot_is_taken)
-            task.cancel()
-            with self.assertRaises(asyncio.CancelledError):
-                await task
-            await asyncio.to_thread(self.slot_is_back, attempts[0])
-            await sdk.close()
+                task = asyncio.create_task(read())
+                await begun.wait()
+                await asyncio.to_thread(self.slot_is_taken)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                await asyncio.to_thread(self.slot_is_back, attempts[0])
 
         await_freed("single")
         asyncio.run(run())
-
-
-if __name__ == "__main__":
-    unittest.main()
