@@ -19,9 +19,9 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/embedded/process"
 )
 
-// runtime is what runs the tests of an SDK. The SDK is fetched once, in the versions that the lock file names, by the runtime's own packager and the
+// sdkRuntime is what runs the tests of an SDK. The SDK is fetched once, in the versions that the lock file names, by the runtime's own packager and the
 // registry that the user has set up, into the user's cache.
-type runtime struct {
+type sdkRuntime struct {
 	program string // asked for its version by: program probe
 	probe   string
 	least   [2]int // version
@@ -34,7 +34,7 @@ type runtime struct {
 	tests   func(program, sdk string) *exec.Cmd // run in the folder
 }
 
-var javascript = runtime{
+var javascript = sdkRuntime{
 	program: "node", probe: "process.stdout.write(process.versions.node)", least: [2]int{20, 0},
 	remedy: "install Node.js 20 or newer with npm (https://nodejs.org, or your system's packages nodejs and npm)",
 	files:  []string{"package.json", "package-lock.json"}, title: "OpenAI's JavaScript SDK", sizeMB: 30,
@@ -55,7 +55,7 @@ var javascript = runtime{
 	},
 }
 
-var python = runtime{
+var python = sdkRuntime{
 	program: "python3", probe: "import platform; print(platform.python_version(), end='')", least: [2]int{3, 11},
 	remedy: "install Python 3.11 or newer with venv and pip (https://www.python.org, or Debian's packages python3 and python3-venv)",
 	files:  []string{"requirements.txt"}, title: "OpenAI's Python SDK", sizeMB: 70,
@@ -77,7 +77,7 @@ var python = runtime{
 }
 
 // prepare gives the command that runs the tests of an SDK, which are in folder.
-func (r runtime) prepare(t *testing.T, folder string) *exec.Cmd {
+func (r sdkRuntime) prepare(t *testing.T, folder string) *exec.Cmd {
 	t.Helper()
 	program, err := exec.LookPath(r.program)
 	if err != nil {

@@ -41,7 +41,7 @@ func sdkCallers(t *testing.T, q *client.Quotas) map[string]caller {
 // says too, once.
 func TestOfficialSDKs(t *testing.T) {
 	p, _, q := services(t)
-	for name, r := range map[string]runtime{"javascript": javascript, "python": python} {
+	for name, r := range map[string]sdkRuntime{"javascript": javascript, "python": python} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := r.prepare(t, filepath.Join("sdks", name))
