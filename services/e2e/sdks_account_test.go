@@ -19,10 +19,18 @@ type seen struct {
 	Caller  string `json:"caller"`
 	Path    string `json:"path"`
 	Status  int    `json:"status"`
-	Outcome string `json:"outcome"` // of a request that was served
-	Input   *int64 `json:"input"`   // tokens, where they were told
-	Output  *int64 `json:"output"`
-	Least   *int64 `json:"least"` // output tokens that came, where no more is known
+	Outcome string `json:"outcome,omitempty"` // of a request that was served
+	Input   *int64 `json:"input,omitempty"`   // tokens, where they were told
+	Output  *int64 `json:"output,omitempty"`
+	Least   *int64 `json:"least,omitempty"` // output tokens that came, where no more is known
+}
+
+func (s *seen) String() string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
 // readAccount reads what the tests of an SDK have noted. Later lines of a request complete the first.
@@ -70,7 +78,7 @@ func (p *wholePath) agrees(t *testing.T, callers map[string]caller, account map[
 	}
 	for id, s := range account {
 		if s.Status == 0 {
-			t.Errorf("%s was told and never answered: %+v", id, s)
+			t.Errorf("%s was told and never answered: %s", id, s)
 		}
 		if s.billed() {
 			want, used[s.Caller] = want+1, true
@@ -84,12 +92,12 @@ func (p *wholePath) agrees(t *testing.T, callers map[string]caller, account map[
 	for id, s := range account {
 		switch of := records[id]; {
 		case !s.billed() && len(of) > 0:
-			t.Errorf("a request that costs nothing has a record: %+v", s)
+			t.Errorf("a request that costs nothing has a record: %s", s)
 		case s.billed() && len(of) != 1:
-			t.Errorf("%+v has %d records: %+v", s, len(of), of)
+			t.Errorf("%s has %d records: %+v", s, len(of), of)
 		case s.billed():
 			if c := callers[s.Caller]; of[0].user != c.User || of[0].key != c.key {
-				t.Errorf("%+v is billed to somebody else: %+v", s, of[0])
+				t.Errorf("%s is billed to somebody else: %+v", s, of[0])
 			}
 			s.compare(t, of[0])
 			if a := answers[id]; s.Outcome == "completed" && a.Told && (of[0].input != int64(a.Prompt) || of[0].output != int64(a.Produced)) {
@@ -133,10 +141,10 @@ func (s *seen) compare(t *testing.T, r sdkRecord) {
 	case s.Status == http.StatusBadRequest, s.Status == http.StatusForbidden, s.Status == http.StatusTooManyRequests:
 		want.outcome, want.reservation, want.limited, want.input, want.output = "rejected", r.reservation, true, 0, 0
 	default:
-		t.Errorf("it is not known how this is to be billed: %+v", s)
+		t.Errorf("it is not known how this is to be billed: %s", s)
 	}
 	if r != want {
-		t.Errorf("seen was %+v\nrecorded is %+v\nnot         %+v", s, r, want)
+		t.Errorf("seen was    %s\nrecorded is %+v\nnot         %+v", s, r, want)
 	}
 }
 

@@ -40,11 +40,11 @@ func sdkCallers(t *testing.T, q *client.Quotas) map[string]caller {
 // The official JavaScript and Python SDKs need another base URL and another key, nothing else; and whatever they were told of each request, the ledger
 // says too, once.
 func TestOfficialSDKs(t *testing.T) {
-	p, _, q := services(t)
 	for name, r := range map[string]sdkRuntime{"javascript": javascript, "python": python} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := r.prepare(t, filepath.Join("sdks", name))
+			p, _, q := services(t) // after what may be missing; one SDK may be fetched beside their start
 			callers := sdkCallers(t, q)
 			account := filepath.Join(t.TempDir(), "account.jsonl")
 			open, err := json.Marshal(callers)
