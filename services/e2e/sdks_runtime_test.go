@@ -22,9 +22,9 @@ import (
 // sdkRuntime is what runs the tests of an SDK. The SDK is fetched once, in the versions that the lock file names, by the runtime's own packager and the
 // registry that the user has set up, into the user's cache.
 type sdkRuntime struct {
-	program string // asked for its version by: program probe
-	probe   string
-	least   [2]int // version
+	program string
+	probe   []string // arguments that make it tell its version
+	least   [2]int   // version
 	remedy  string
 	files   []string // of the SDK's folder, that say what to fetch; the last is the lock file
 	title   string
@@ -35,7 +35,7 @@ type sdkRuntime struct {
 }
 
 var javascript = sdkRuntime{
-	program: "node", probe: "process.stdout.write(process.versions.node)", least: [2]int{20, 0},
+	program: "node", probe: []string{"-e", "process.stdout.write(process.versions.node)"}, least: [2]int{20, 0},
 	remedy: "install Node.js 20 or newer with npm (https://nodejs.org, or your system's packages nodejs and npm)",
 	files:  []string{"package.json", "package-lock.json"}, title: "OpenAI's JavaScript SDK", sizeMB: 30,
 	present: filepath.Join("node_modules", "openai", "package.json"),
@@ -56,7 +56,7 @@ var javascript = sdkRuntime{
 }
 
 var python = sdkRuntime{
-	program: "python3", probe: "import platform; print(platform.python_version(), end='')", least: [2]int{3, 11},
+	program: "python3", probe: []string{"-c", "import platform; print(platform.python_version(), end='')"}, least: [2]int{3, 11},
 	remedy: "install Python 3.11 or newer with venv and pip (https://www.python.org, or Debian's packages python3 and python3-venv)",
 	files:  []string{"requirements.txt"}, title: "OpenAI's Python SDK", sizeMB: 70,
 	present: filepath.Join("bin", "python"),
@@ -83,8 +83,7 @@ func (r sdkRuntime) prepare(t *testing.T, folder string) *exec.Cmd {
 	if err != nil {
 		t.Fatalf("%s was not found: %s", r.program, r.remedy)
 	}
-	flag := map[string]string{"node": "-e", "python3": "-c"}[r.program]
-	version, err := exec.Command(program, flag, r.probe).Output()
+	version, err := exec.Command(program, r.probe...).Output()
 	if err != nil {
 		t.Fatalf("ask %s for its version: %v", program, err)
 	}

@@ -65,7 +65,8 @@ func TestOfficialSDKs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.agrees(t, callers, readAccount(t, text))
+			requests, left := readAccount(t, text)
+			p.agrees(t, callers, requests, left)
 		})
 	}
 }

@@ -45,6 +45,11 @@ function told(id, { outcome = 'completed', usage, least } = {}) {
   note({ id, outcome, input: usage?.prompt_tokens, output: usage?.completion_tokens ?? (usage && 0), least });
 }
 
+// left notes how many requests of the caller were left before they were answered: nobody has told their ids.
+function left(caller, requests) {
+  note({ caller, left: requests });
+}
+
 // inFlight asks enforcement how many slots of the caller are taken.
 async function inFlight(caller) {
   const response = await fetch(`${setting('TOLLGATE_ENFORCEMENT_URL')}/internal/rate-limit/status/user/${callers[caller].user}`, {
@@ -62,4 +67,4 @@ async function freed(caller) {
   }
 }
 
-module.exports = { client, told, inFlight, freed, invalidKey: 'tg-unknown' };
+module.exports = { client, told, left, inFlight, freed, invalidKey: 'tg-unknown' };

@@ -3,7 +3,7 @@
 const assert = require('node:assert/strict');
 const { test } = require('node:test');
 const OpenAI = require('openai');
-const { client, told, inFlight, freed, invalidKey } = require('./gateway.js');
+const { client, told, left, inFlight, freed, invalidKey } = require('./gateway.js');
 
 const messages = [{ role: 'user', content: 'hello' }];
 const hello = { model: 'grok-2', messages, max_completion_tokens: 4 };
@@ -245,6 +245,15 @@ test('a stream that the server breaks off is an error', async () => {
   assert.deepEqual([error.type, error.code], ['upstream_error', 'upstream_cut']);
   assert.equal(chunks, 3);
   told(request_id, { outcome: 'failed', least: 3 });
+});
+
+test("a request that runs into the SDK's timeout is cancelled, and so is its retry", async () => {
+  const { openai, attempts } = client('open', { maxRetries: 1, timeout: 1500 });
+  const error = await refusal(openai.chat.completions.create({ ...hello, x_sim: { delay_ms: 60_000 } }));
+  assert.ok(error instanceof OpenAI.APIConnectionTimeoutError);
+  assert.equal(attempts.length, 0, 'none was answered');
+  left('open', 2);
+  await freed('open');
 });
 
 const leavings = {

@@ -79,6 +79,11 @@ def told(id: str, usage=None, outcome: str = "completed", least: int | None = No
     note(**entry)
 
 
+def left(caller: str, requests: int) -> None:
+    """Notes how many requests of the caller were left before they were answered: nobody has told their ids."""
+    note(caller=caller, left=requests)
+
+
 def in_flight(caller: str) -> int:
     """How many slots of the caller are taken, by enforcement."""
     request = urllib.request.Request(

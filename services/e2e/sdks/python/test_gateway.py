@@ -4,7 +4,7 @@ import math
 
 import openai
 
-from gateway import INVALID_KEY, GatewayTest, await_freed, in_flight, told
+from gateway import INVALID_KEY, GatewayTest, await_freed, in_flight, left, told
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 HELLO = {"model": "grok-2", "messages": MESSAGES, "max_completion_tokens": 4}
@@ -222,6 +222,14 @@ class Ends(GatewayTest):
         self.assertEqual((caught.exception.type, caught.exception.code), ("upstream_error", "upstream_cut"))
         self.assertEqual(chunks, 3)
         told(attempts[0].id, outcome="failed", least=3)
+
+    def test_a_request_that_runs_into_the_sdks_timeout_is_cancelled_and_so_is_its_retry(self):
+        sdk, attempts = self.client("open", max_retries=1, timeout=1.5)
+        with self.assertRaises(openai.APITimeoutError):
+            sdk.chat.completions.create(**HELLO, extra_body={"x_sim": {"delay_ms": 60_000}})
+        self.assertEqual(len(attempts), 0, "none was answered")
+        left("open", 2)
+        await_freed("open")
 
     def slot_is_back(self, attempt):
         """After a stream of the caller single, which has a slot, was left."""
