@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -57,14 +58,12 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 	if failed {
 		f.begun = false // it has produced nothing
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, f.s.o.MaxAnswer+1))
+	text, err := f.s.readAnswer(resp)
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), errIdle):
 		return f.failedBy(upstreamFailed(http.StatusGatewayTimeout, "upstream_timeout", "The inference server stopped in the middle of its answer.", err))
 	case err != nil:
-		return f.failedBy(upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke its answer off.", err))
-	case int64(len(text)) > f.s.o.MaxAnswer:
-		return f.failedBy(upstreamFailed(http.StatusBadGateway, "upstream_too_large", "The inference server's answer is too large.", nil))
+		return f.failedBy(err)
 	}
 	var c chunk
 	if json.Unmarshal(text, &c) == nil || len(c.Choices) > 0 || c.Usage != nil {
@@ -82,4 +81,16 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 	}
 	f.settle(outcome)
 	return f.s.whole(f.x, resp, bytes.NewReader(text), len(text))
+}
+
+// readAnswer reads an answer that is no stream to its end.
+func (s *Server) readAnswer(resp *http.Response) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, s.o.MaxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke its answer off.", err)
+	case int64(len(text)) > s.o.MaxAnswer:
+		return nil, upstreamFailed(http.StatusBadGateway, "upstream_too_large", fmt.Sprintf("The inference server's answer is larger than %d bytes.", s.o.MaxAnswer), nil)
+	}
+	return text, nil
 }

@@ -250,9 +250,9 @@ func (s *Server) models(x *exchange) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, s.o.MaxAnswer))
+	text, err := s.readAnswer(resp)
 	if err != nil {
-		return upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke its answer off.", err)
+		return err
 	}
 	return s.whole(x, resp, bytes.NewReader(text), len(text))
 }
