@@ -32,6 +32,8 @@ func (f *flight) fly() error {
 		return f.failedBy(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	f.req.Drop() // the server has it; a stream may last for long
+	x.forget()
 	resp.Body = &watched{resp.Body, idle, s.o.IdleWait}
 	s.m.firstByte.WithLabelValues(s.m.label(f.res.Decision.Model)).Observe(time.Since(x.arrived).Seconds())
 	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode == http.StatusOK && err == nil && kind == "text/event-stream" {

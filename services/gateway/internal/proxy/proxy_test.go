@@ -205,7 +205,8 @@ func TestTheOutputsReserveIsTheRequestsBoundOrAPrediction(t *testing.T) {
 	for body, want := range map[string]int64{
 		`}`:                 1024,
 		`,"max_tokens":50}`: 50,
-		`,"max_tokens":50,"max_completion_tokens":40}`: 40,
+		`,"max_tokens":50,"max_completion_tokens":40}`: 50,
+		`,"max_tokens":40,"max_completion_tokens":50}`: 50,
 		`,"max_tokens":100000}`:                        8000,
 		`,"max_tokens":50,"n":3}`:                      150,
 		`,"n":2}`:                                      2048,
