@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -13,8 +14,6 @@ import (
 
 	"github.com/tollgate-dev/tollgate/pkg/client"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/identity"
-
-	"context"
 )
 
 // dial connects to the gateway's port.
@@ -213,7 +212,10 @@ func TestTheMemoryOfAllBodiesIsBounded(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatal(resp, err)
 	}
-	defer func() { _ = resp.Body.Close() }()
+	defer func() {
+		_ = stream.Close() // first: the body's reads on to its end
+		_ = resp.Body.Close()
+	}()
 	holds(20*firstRead + 8_000_000) // the stream's is forgotten
 }
 
