@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -64,7 +66,7 @@ func (p *wholePath) gatewayProcess(b *testing.B) (url string, pid int) {
 func BenchmarkGatewayLatency(b *testing.B) {
 	p, _, q := lean.services(b)
 	_, key := keyed(b, q, limits{})
-	base, _ := p.gatewayProcess(b)
+	base, pid := p.gatewayProcess(b)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}
 	defer client.CloseIdleConnections()
 	for name, body := range map[string]string{
@@ -77,12 +79,16 @@ func BenchmarkGatewayLatency(b *testing.B) {
 				drive(b, client, warm, key.Secret, body, time.Second)
 			}
 			var without, with []time.Duration
+			used := time.Duration(0)
 			for range b.N {
 				for range 3 {
 					without = append(without, drive(b, client, direct, key.Secret, body, benchRound)...)
+					before := processorTime(b, pid)
 					with = append(with, drive(b, client, base, key.Secret, body, benchRound)...)
+					used += processorTime(b, pid) - before
 				}
 			}
+			b.ReportMetric(float64(used.Microseconds())/float64(len(with)), "µs-cpu-of-gateway/request")
 			for _, q := range []struct {
 				name string
 				at   float64
@@ -188,6 +194,22 @@ func BenchmarkGatewayIdleStreams(b *testing.B) {
 	if st.InFlight != 0 {
 		b.Errorf("%d slots are held", st.InFlight)
 	}
+}
+
+// processorTime is what a process has used, of all processors, to a hundredth of a second.
+func processorTime(b *testing.B, pid int) time.Duration {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from the third field on; ticks in user mode are the 14th, in the kernel's the 15th
+	user, err1 := strconv.Atoi(f[11])
+	system, err2 := strconv.Atoi(f[12])
+	if err := errors.Join(err1, err2); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // resident is a process's memory in MiB.
