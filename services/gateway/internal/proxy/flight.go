@@ -44,6 +44,8 @@ const (
 	longToken = 16
 	// leaseParts is into how many parts a lease is cut; it is renewed after each.
 	leaseParts = 3
+	// unknownLease is what a lease is taken for that the answers do not tell.
+	unknownLease = 10 * time.Second
 )
 
 // mayGoOn draws for what was produced where the reservation was a guess that is nearly used up, or a bound that the server does not keep to.
@@ -73,9 +75,17 @@ func (f *flight) mayGoOn() bool {
 	return d.Allowed
 }
 
+// renewIn is when a lease is to be renewed that ends in so many milliseconds: its length is enforcement's to say.
+func renewIn(leaseMS int64) time.Duration {
+	if leaseMS <= 0 {
+		return unknownLease / leaseParts
+	}
+	return time.Duration(leaseMS) * time.Millisecond / leaseParts
+}
+
 // keep renews the lease until stop is called.
 func (f *flight) keep() (stop func()) {
-	every := f.s.o.Lease / leaseParts
+	every := renewIn(f.res.Decision.LeaseMS)
 	var mu sync.Mutex
 	var timer *time.Timer
 	ended := false
@@ -93,6 +103,7 @@ func (f *flight) keep() (stop func()) {
 		case !d.Allowed:
 			f.over.Store(true)
 		default:
+			every = renewIn(d.LeaseMS)
 			timer.Reset(every)
 		}
 	}
