@@ -208,6 +208,11 @@ func metricsOf(t *testing.T, base string) string {
 // before that, and gives what its Run returned.
 func (p *wholePath) pair(t *testing.T, settings ...string) (gatewayURL string, e *client.Enforcement, stop func() error) {
 	t.Helper()
+	return p.pairLogging(t, os.Stderr, settings...)
+}
+
+func (p *wholePath) pairLogging(t *testing.T, log io.Writer, settings ...string) (gatewayURL string, e *client.Enforcement, stop func() error) {
+	t.Helper()
 	st := p.stores
 	st.SpoolDir = t.TempDir()
 	var urls []string
@@ -220,7 +225,7 @@ func (p *wholePath) pair(t *testing.T, settings ...string) (gatewayURL string, e
 		environ := append(append(st.Environ(), "TOLLGATE_INSTANCE=pair", svc.addr+"="+process.Addr(port), "TOLLGATE_ENFORCEMENT_URL="+urls[0]), settings...)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
-		go func() { ended <- system.Run(ctx, svc.name, environ, os.Stderr) }()
+		go func() { ended <- system.Run(ctx, svc.name, environ, log) }()
 		end := sync.OnceValue(func() error { cancel(); return <-ended })
 		stop = end
 		t.Cleanup(func() { // last started, first stopped
