@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -262,5 +263,26 @@ func TestB23LeasesAreRenewedAsTheAnswersTell(t *testing.T) {
 	w.ask(chatPath, hello+`,"stream":true,"max_tokens":10,"x_sim":{"pace_ms":100}}`)
 	if n := len(w.e.draws); n != 4 {
 		t.Errorf("renewed %d times, want 4: each 20 ms until the lease got longer", n)
+	}
+}
+
+// B21: a client that leaves while its request is decided does not cancel the decision: what that takes is given back with its answer.
+func TestB21AClientThatLeavesDuringTheDecisionHoldsNothing(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.LostAfter = time.Minute })
+	w.e.check, w.e.asked = "slow", make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-w.e.asked
+		cancel()
+	}()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, w.url+chatPath, strings.NewReader(hello+`}`))
+	req.Header.Set("Authorization", "Bearer k1")
+	if resp, err := http.DefaultClient.Do(req); err == nil {
+		_ = resp.Body.Close()
+		t.Fatal(resp.Status)
+	}
+	begin := time.Now()
+	if r := w.recorded(); r.Outcome != "cancelled" || r.InputTokens+r.OutputTokens != 0 || w.up.Served() != 0 || time.Since(begin) > 2*time.Second {
+		t.Errorf("%+v after %s", r, time.Since(begin))
 	}
 }

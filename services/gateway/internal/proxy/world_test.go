@@ -58,7 +58,8 @@ type enforcement struct {
 	mu      sync.Mutex
 	check   string // the answer; of an admission if empty
 	consume func(tokens int64) string
-	away    int // so many records are answered with 503
+	away    int           // so many records are answered with 503
+	asked   chan struct{} // closed when a slow check is asked for
 	checks  []client.CheckRequest
 	draws   []int64
 	records []client.RecordRequest
@@ -84,6 +85,11 @@ func (e *enforcement) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if e.check == "lost" { // it is granted, but its answer comes too late
 			time.Sleep(150 * time.Millisecond)
+		}
+		if e.check == "slow" { // granted, in time, but not at once
+			close(e.asked)
+			time.Sleep(50 * time.Millisecond)
+			e.check = admitted
 		}
 		if e.check == "away" {
 			w.WriteHeader(http.StatusServiceUnavailable)
