@@ -170,3 +170,22 @@ func TestAKeyIsMadeUnderTheCallersIdempotencyKey(t *testing.T) {
 		t.Errorf("calls without a key need one of their own each: %q", keys[4:])
 	}
 }
+
+func TestTheAnswerHookGetsWhatCame(t *testing.T) {
+	const text = `{"model":"grok-2","version":1,"of a later version":true}`
+	status := http.StatusOK
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}))
+	defer srv.Close()
+	var came []string
+	q := client.NewQuotas(srv.URL, "adm", client.WithAnswerHook(func(b []byte) { came = append(came, string(b)) }))
+	if _, err := q.GetPrices(t.Context(), "grok-2"); err != nil || len(came) != 1 || came[0] != text {
+		t.Errorf("%v, %q", err, came)
+	}
+	status = http.StatusNotFound
+	if _, err := q.GetPrices(t.Context(), "grok-2"); err == nil || len(came) != 1 {
+		t.Errorf("a refusal is an error and no answer: %v, %q", err, came)
+	}
+}

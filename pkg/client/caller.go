@@ -40,6 +40,10 @@ func WithFailOpen() Option { return func(k *caller) { k.failOpen = true } }
 // WithRetryHook is told why, each time a call is about to be sent again. It is called from any goroutine.
 func WithRetryHook(f func(err error)) Option { return func(k *caller) { k.onRetry = f } }
 
+// WithAnswerHook is given the body of each call that succeeded, as it came and before it is decoded: for who passes answers on. It is called
+// from any goroutine.
+func WithAnswerHook(f func(body []byte)) Option { return func(k *caller) { k.onAnswer = f } }
+
 // caller sends JSON to one service and reads JSON or a problem.
 type caller struct {
 	base        string
@@ -51,10 +55,11 @@ type caller struct {
 	failOpen    bool
 	backoff     func(attempt int) time.Duration
 	onRetry     func(error)
+	onAnswer    func([]byte)
 }
 
 func newCaller(base, token string, opts []Option) *caller {
-	k := &caller{base: strings.TrimRight(base, "/"), token: token, connections: 64, patience: 30 * time.Second, budget: time.Second, backoff: backoff, onRetry: func(error) {}}
+	k := &caller{base: strings.TrimRight(base, "/"), token: token, connections: 64, patience: 30 * time.Second, budget: time.Second, backoff: backoff, onRetry: func(error) {}, onAnswer: func([]byte) {}}
 	for _, o := range opts {
 		o(k)
 	}
@@ -118,6 +123,7 @@ func (k *caller) call(ctx context.Context, method, path string, header http.Head
 	if resp.StatusCode/100 != 2 {
 		return asProblem(resp, answer)
 	}
+	k.onAnswer(answer)
 	if out != nil {
 		if err := json.Unmarshal(answer, out); err != nil {
 			return fmt.Errorf("%s %s: decode the answer: %w", method, path, err)
