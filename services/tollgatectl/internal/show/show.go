@@ -152,3 +152,28 @@ func Objects(t *clickhousehttp.Table) []json.RawMessage {
 	}
 	return out
 }
+
+// RawJSON writes a JSON text, indented, its members and numbers as they are.
+func RawJSON(w io.Writer, text []byte) error {
+	var b bytes.Buffer
+	if err := json.Indent(&b, bytes.TrimSpace(text), "", "  "); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, Escape(b.String())+"\n")
+	return err
+}
+
+// Pairs writes names and what they stand for, one a line.
+func Pairs(w io.Writer, pairs [][2]string) error {
+	width := 0
+	for _, p := range pairs {
+		width = max(width, uniseg.StringWidth(Text(p[0])))
+	}
+	var b strings.Builder
+	for _, p := range pairs {
+		name := Text(p[0])
+		b.WriteString(strings.TrimRight(name+strings.Repeat(" ", width-uniseg.StringWidth(name)+2)+Text(p[1]), " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
