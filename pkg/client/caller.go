@@ -107,8 +107,9 @@ func (k *caller) call(ctx context.Context, method, path string, header http.Head
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	// An empty list is never sent; it tells net/http that a POST may go out again when a kept connection was dead.
-	if len(req.Header["Idempotency-Key"]) == 0 {
+	// An empty list is never sent; it tells net/http that any call may go out again when a kept connection was dead. Not one that is guarded by a
+	// version: the repeat would meet what the first has done, and tell the caller that somebody else was faster.
+	if len(req.Header["Idempotency-Key"]) == 0 && len(req.Header["If-Match"]) == 0 {
 		req.Header["Idempotency-Key"] = nil
 	}
 	resp, err := k.http.Do(req)

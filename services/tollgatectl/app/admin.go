@@ -228,7 +228,7 @@ func list[T any](ctx context.Context, s *session, k *api, f pageFlags, name stri
 		return err
 	}
 	if next != "" {
-		s.say("There are more than these %d. --limit 0 shows all, --cursor %s those that follow.", len(all), show.Text(next))
+		s.say("More follow: --limit 0 shows all, --cursor %s goes on from here.", show.Text(next))
 	}
 	return nil
 }
@@ -247,7 +247,23 @@ func (s *session) pages(k *api, name, next string) error {
 		}
 		all = append(all, items...)
 	}
-	return show.JSON(s.Stdout, map[string]any{name: all, "next_cursor": next})
+	return show.JSON(s.Stdout, document{name, all, next})
+}
+
+// document is a list as the API writes it.
+type document struct {
+	name  string
+	items []json.RawMessage
+	next  string
+}
+
+// MarshalJSON writes the list first.
+func (d document) MarshalJSON() ([]byte, error) {
+	items, err := json.Marshal(d.items)
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, `{%q:%s,"next_cursor":%q}`, d.name, items, d.next), nil
 }
 
 // sayPropagation warns where a change is kept but not yet seen by every check.

@@ -70,10 +70,12 @@ type steady struct {
 }
 
 var (
-	uuidText   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-	secondText = regexp.MustCompile(`20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3})?Z`)
-	secretText = regexp.MustCompile(`tg-(admin-)?[A-Z2-7]{6}([A-Z2-7]{20})?`)
-	portText   = regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
+	uuidText    = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	requestText = regexp.MustCompile(`Request id: [0-9a-f-]{36}`)
+	secondText  = regexp.MustCompile(`20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3})?Z`)
+	secretText  = regexp.MustCompile(`tg-(admin-)?[A-Z2-7]{6}([A-Z2-7]{20})?`)
+	argText     = regexp.MustCompile(`"([^"]*)"|'([^']*)'|(\S+)`)
+	portText    = regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
 )
 
 func (s *steady) text(out string) string {
@@ -82,7 +84,7 @@ func (s *steady) text(out string) string {
 		if !strings.HasPrefix(at, year) { // one that the script states
 			return at
 		}
-		return "2026-01-02T03:04:05" + at[19:len(at)-1][:min(1, len(at)-20)] + strings.Repeat("0", max(0, len(at)-21)) + "Z"
+		return "2026-01-02T03:04:05" + at[19 : len(at)-1][:min(1, len(at)-20)] + strings.Repeat("0", max(0, len(at)-21)) + "Z"
 	})
 	out = uuidText.ReplaceAllStringFunc(out, func(id string) string {
 		for i, seen := range s.uuids {
@@ -100,17 +102,14 @@ func (s *steady) text(out string) string {
 		}
 		return begin + strings.Repeat("A", len(secret)-len(begin))
 	})
+	out = requestText.ReplaceAllString(out, "Request id: REQUEST")
 	return portText.ReplaceAllString(out, "127.0.0.1:PORT")
 }
 
-// command gives a line's arguments: split at blanks, but for what is in "".
+// command gives a line's arguments: split at blanks, but for what is in "" or ”.
 func (s *steady) command(line string) (args []string) {
-	for i, part := range strings.Split(line, `"`) {
-		if i%2 == 1 {
-			args = append(args, part)
-		} else {
-			args = append(args, strings.Fields(part)...)
-		}
+	for _, m := range argText.FindAllStringSubmatch(line, -1) {
+		args = append(args, m[1]+m[2]+m[3])
 	}
 	for i := range args {
 		for n, id := range s.uuids {

@@ -148,8 +148,8 @@ func withoutSecrets(text string) string {
 	return text
 }
 
-// line writes a line of the answer.
-func (s *session) line(text string) { _, _ = fmt.Fprintln(s.Stdout, text) }
+// skip writes an empty line of the answer.
+func (s *session) skip() { _, _ = fmt.Fprintln(s.Stdout) }
 
 func (s *session) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.Stderr, format+"\n", args...)

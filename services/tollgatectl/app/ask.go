@@ -46,7 +46,7 @@ func (s *session) confirm(ctx context.Context, yes bool, question string) error 
 	case yes:
 		return nil
 	case s.Ask == nil:
-		return usagef("%s\nNobody can be asked here: say --yes", question)
+		return usagef("%s\nNobody can be asked here: --yes says yes", question)
 	}
 	ok, err := s.Ask(ctx, question)
 	if err == nil && !ok {

@@ -48,19 +48,17 @@ func (f *changeFlags) version(cmd *cobra.Command) *int64 {
 // base tells which version a change is made of that was read at now: that one, or it is too late already.
 func (f *changeFlags) base(cmd *cobra.Command, k *api, now int64) (*int64, error) {
 	if v := f.version(cmd); v != nil && *v != now {
-		p := problem.New(http.StatusPreconditionFailed, problem.CodePreconditionFailed, "It is at another version.")
-		p.Errors = []problem.FieldError{{Field: "If-Match", Detail: "is not the present version, " + itoa(now)}}
-		return nil, &adminError{err: p, token: k.tokenFrom}
+		return nil, &adminError{err: problem.New(http.StatusPreconditionFailed, problem.CodePreconditionFailed, "It is at version "+itoa(now)+", not at version "+itoa(*v)+"."), token: k.tokenFrom}
 	}
 	return &now, nil
 }
 
-// mayDrop asks before a change takes away what it does not mention.
+// mayDrop asks before a change takes away what it does not mention. back tells what holds then.
 func (s *session) mayDrop(ctx context.Context, f changeFlags, name string, lost []string, back string) error {
 	if f.keep || len(lost) == 0 {
 		return nil
 	}
-	return s.confirm(ctx, f.yes, name+" has what this does not mention and would "+back+": "+strings.Join(lost, ", ")+". (--keep keeps it.) Go on?")
+	return s.confirm(ctx, f.yes, name+": this would drop what is not given ("+back+"): "+strings.Join(lost, ", ")+". --keep keeps it. Go on?")
 }
 
 // unanswered is what to do where a guarded change had no answer.

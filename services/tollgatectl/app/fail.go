@@ -75,7 +75,11 @@ func (s *session) end(ctx context.Context, cmd *cobra.Command, err error) int {
 	case errors.Is(err, errReported):
 		return exitFailure
 	case errors.As(err, &usage), isCobraUsage(err):
-		s.say("tollgatectl: %s\nSee %s --help.", lines(err.Error()), cmd.CommandPath())
+		s.say("tollgatectl: %s", lines(err.Error()))
+		if isCobraUsage(err) {
+			s.say("Usage: %s", cmd.UseLine())
+		}
+		s.say("See %s --help.", cmd.CommandPath())
 		return exitUsage
 	case ctx.Err() != nil:
 		s.say("tollgatectl: interrupted")
@@ -133,7 +137,7 @@ func cause(err error) string {
 // sayRefused tells a problem document whole: every field by the name of its flag, what to do, and under which id the service's log has it.
 func (s *session) sayRefused(cmd *cobra.Command, e *adminError, p *problem.Problem) {
 	detail := p.Detail
-	if len(p.Errors) == 1 { // the detail says the same
+	if len(p.Errors) == 1 && p.Status == http.StatusBadRequest { // the detail says the same
 		detail = "A field is not valid."
 	}
 	s.say("tollgatectl: the quota API answered %d %s: %s", p.Status, show.Text(p.Code), show.Text(detail))

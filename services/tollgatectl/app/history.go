@@ -72,7 +72,7 @@ func empty(b, a json.RawMessage) bool {
 
 func side(m map[string]json.RawMessage, name string) string {
 	if v, ok := m[name]; ok && string(v) != `""` {
-		return short(v)
+		return shortField(name, v)
 	}
 	return "-"
 }
@@ -86,7 +86,7 @@ func fieldsOf(ms ...map[string]json.RawMessage) (names []string) {
 			}
 		}
 	}
-	order := append([]string{"owner", "name", "tier", "org_id", "suspended"}, ownLimits...)
+	order := append([]string{"owner", "name", "tier", "org_id", "suspended", "valid_from", "currency", "input", "cached_input", "output"}, ownLimits...)
 	rank := func(n string) int {
 		if i := slices.Index(order, n); i >= 0 {
 			return i

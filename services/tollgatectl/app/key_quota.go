@@ -94,7 +94,7 @@ The change holds on the next check. It is made only if nobody else changed the k
 				if _, err := limits.apply(cmd, &change.Overrides); err != nil {
 					return err
 				}
-			} else if err := s.mayDrop(ctx, f, key, dropped(before.Overrides, given), "drop"); err != nil {
+			} else if err := s.mayDrop(ctx, f, key, dropped(before.Overrides, given), "the key itself has no such limit then"); err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("suspended") {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -177,7 +178,7 @@ func dropped(o tier.Overrides, given []string) (out []string) {
 	own := members(o)
 	for _, field := range ownLimits {
 		if v, ok := own[field]; ok && !slices.Contains(given, field) {
-			out = append(out, field+" "+short(v))
+			out = append(out, field+" "+shortField(field, v))
 		}
 	}
 	return out
@@ -192,26 +193,28 @@ func members(v any) map[string]json.RawMessage {
 	return m
 }
 
-// short is a JSON value for people: the limits and models of a list, no quotes, no brackets.
+// short is a JSON value for people: no quotes, no brackets; limits and groups as the flags take them.
 func short(v json.RawMessage) string {
-	var limits []tier.Limit
-	var groups []tier.ModelLimits
-	var texts []string
-	var text string
-	switch {
-	case string(v) == "null":
-		return "-"
-	case string(v) == "true":
-		return "yes"
-	case string(v) == "false":
-		return "no"
-	case json.Unmarshal(v, &text) == nil:
+	if text, ok := decoded[string](v); ok {
+		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+			return when(&at)
+		}
 		return text
-	case string(v) == "[]":
-		return wordNone
-	case json.Unmarshal(v, &texts) == nil:
+	}
+	if texts, ok := decoded[[]string](v); ok {
+		if len(texts) == 0 {
+			return wordNone
+		}
 		return strings.Join(texts, ",")
-	case json.Unmarshal(v, &groups) == nil && groups[0].Group != "":
+	}
+	if n, ok := decoded[int64](v); ok {
+		return replay.Commas(n)
+	}
+	if yes, ok := decoded[bool](v); ok {
+		return yesNo(yes)
+	}
+	var texts []string
+	if groups, ok := decoded[[]tier.ModelLimits](v); ok && groups[0].Group != "" {
 		for _, g := range groups {
 			parts := []string{strings.Join(g.Models, "+")}
 			for _, l := range lineLimits(g.RPMLimit, g.TPMLimit, g.TPDLimit, g.ConcurrentLimit, g.Limits) {
@@ -222,13 +225,28 @@ func short(v json.RawMessage) string {
 			texts = append(texts, g.Group+"("+strings.Join(parts, " ")+")")
 		}
 		return strings.Join(texts, ",")
-	case json.Unmarshal(v, &limits) == nil:
+	}
+	if limits, ok := decoded[[]tier.Limit](v); ok {
 		for _, l := range limits {
 			texts = append(texts, fmt.Sprintf("%s/%s=%d", l.Counts, l.Window, l.Capacity))
 		}
 		return strings.Join(texts, ",")
 	}
 	return string(v)
+}
+
+// shortField is short, with a limit of 0 named.
+func shortField(field string, v json.RawMessage) string {
+	if string(v) == "0" && (strings.HasSuffix(field, "_limit") || field == "max_context") {
+		return wordUnlimited
+	}
+	return short(v)
+}
+
+// decoded reads a JSON value of a type; a null is of none.
+func decoded[T any](v json.RawMessage) (out T, ok bool) {
+	ok = string(v) != "null" && json.Unmarshal(v, &out) == nil
+	return out, ok
 }
 
 // amount is a limit for people.

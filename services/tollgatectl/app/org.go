@@ -127,7 +127,7 @@ The change holds on the next check. It is made only if nobody else changed the p
 				if before.TimeZone != "UTC" && !cmd.Flags().Changed("time-zone") {
 					lost = append(lost, "time_zone "+before.TimeZone)
 				}
-				if err := s.mayDrop(ctx, f, org, lost, "lift"); err != nil {
+				if err := s.mayDrop(ctx, f, org, lost, "unlimited, one shard, UTC then"); err != nil {
 					return err
 				}
 			}
@@ -208,7 +208,7 @@ func (s *session) showOrg(k *api, o client.Org) error {
 	for _, l := range lineLimits(o.RPMLimit, o.TPMLimit, o.TPDLimit, o.ConcurrentLimit, o.Limits) {
 		rows = append(rows, []string{l.name, amount(l.capacity)})
 	}
-	s.line("")
+	s.skip()
 	return show.Grid(s.Stdout, []string{"limit", "amount"}, []bool{false, true}, rows)
 }
 
@@ -217,7 +217,7 @@ func orgListCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List orgs: all that have or had a pool, a user or a key",
-		Long:  "List orgs, by id: all that have or had a pool, a user or a key. \"-\" of a limit is unlimited; version 0 is a pool that was never set.",
+		Long:  "List orgs, by id: all that have or had a pool, a user or a key. \"-\" of a limit is unlimited; slots are requests at once; version 0 is a pool that was never set.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			k, err := s.api(reads)
@@ -230,7 +230,7 @@ func orgListCommand(s *session) *cobra.Command {
 				for _, o := range orgs {
 					rows = append(rows, []string{o.ID, cell(o.RPMLimit), cell(o.TPMLimit), cell(o.TPDLimit), cell(o.ConcurrentLimit), itoa(o.Shards), o.TimeZone, itoa(o.Version)})
 				}
-				return show.List(s.Stdout, []string{"org", "rpm", "tpm", "tpd", "concurrent", "shards", "time zone", "version"},
+				return show.List(s.Stdout, []string{"org", "rpm", "tpm", "tpd", "slots", "shards", "time zone", "version"},
 					[]bool{false, true, true, true, true, true, false, true}, rows)
 			})
 		},

@@ -33,10 +33,7 @@ func priceThen(from time.Time, a *price.Amounts) any {
 	if a == nil {
 		return nil
 	}
-	return struct {
-		ValidFrom usage.Time `json:"valid_from"`
-		*price.Amounts
-	}{usage.At(from), a}
+	return map[string]string{"valid_from": usage.At(from).String(), "currency": a.Currency, "input": a.Input, "cached_input": a.CachedInput, "output": a.Output}
 }
 
 func priceGetCommand(s *session) *cobra.Command {
@@ -122,7 +119,7 @@ func (s *session) showPrices(k *api, book client.PriceBook) error {
 	if err := show.Pairs(s.Stdout, [][2]string{{"model", book.Model}, {"version", itoa(book.Version)}}); err != nil {
 		return err
 	}
-	s.line("")
+	s.skip()
 	var rows [][]string
 	for _, p := range book.Prices {
 		now := ""

@@ -105,7 +105,7 @@ The change holds on the next check. It is made only if nobody else changed the q
 				if _, err := limits.apply(cmd, &change.Overrides); err != nil {
 					return err
 				}
-			} else if err := s.mayDrop(ctx, f, user, dropped(before.Overrides, given), "leave to the tier"); err != nil {
+			} else if err := s.mayDrop(ctx, f, user, dropped(before.Overrides, given), "the tier's holds then"); err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("org") {
@@ -181,7 +181,7 @@ func (s *session) limits(pairs [][2]string, q tier.Quota, own tier.Overrides, ot
 	}
 	rows := limitRows(lineLimits(q.RPMLimit, q.TPMLimit, q.TPDLimit, q.ConcurrentLimit, q.Limits), q.ModelLimits, of)
 	rows = append(rows, []string{"context tokens", amount(q.MaxContext), of("max_context")})
-	s.line("")
+	s.skip()
 	return show.Grid(s.Stdout, []string{"limit", "amount", "of"}, []bool{false, true, false}, rows)
 }
 
@@ -191,7 +191,7 @@ func quotaListCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List users that have a quota of their own, by id",
-		Long:    "List users that have a quota of their own, by id. Everybody else has the free tier's. 0 of a limit, which is unlimited, is shown as \"-\".",
+		Long:    "List users that have a quota of their own, by id. Everybody else has the free tier's. \"-\" of a limit is unlimited; slots are requests at once.",
 		Example: "  tollgatectl quota list --org acme\n  tollgatectl quota list --tier enterprise --limit 0 -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -206,10 +206,10 @@ func quotaListCommand(s *session) *cobra.Command {
 				func(quotas []client.Quota) error {
 					var rows [][]string
 					for _, q := range quotas {
-						rows = append(rows, []string{q.UserID, dash(q.OrgID), q.Tier, cell(q.RPMLimit), cell(q.TPMLimit), cell(q.TPDLimit), cell(q.ConcurrentLimit), yesNo(q.Suspended), itoa(q.Version)})
+						rows = append(rows, []string{q.UserID, dash(q.OrgID), q.Tier, cell(q.RPMLimit), cell(q.TPMLimit), cell(q.TPDLimit), cell(q.ConcurrentLimit), yesNo(q.Suspended)})
 					}
-					return show.List(s.Stdout, []string{"user", "org", "tier", "rpm", "tpm", "tpd", "concurrent", "suspended", "version"},
-						[]bool{false, false, false, true, true, true, true, false, true}, rows)
+					return show.List(s.Stdout, []string{"user", "org", "tier", "rpm", "tpm", "tpd", "slots", "suspended"},
+						[]bool{false, false, false, true, true, true, true, false}, rows)
 				})
 		},
 	}

@@ -65,6 +65,10 @@ standalone writes it; tokens from files, else from there too. Exit code 1: a cal
 	fs.Float64Var(&f.speed, "speed", 60, "trace seconds per second: 600 replays an hour in 6 s (0: as fast as it goes)")
 	fs.Uint64Var(&f.seed, "seed", 1, "of the draw of users")
 	fs.StringVar(&f.quota, "quota", quotaKeep, "quota to give every user first: keep, unlimited, or a tier's `name`")
+	s.complete(cmd, "quota", func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+		names, directive := s.tierNames(cmd, args, begin)
+		return append([]string{quotaKeep, quotaUnlimited}, names...), directive
+	})
 	fs.StringVar(&f.prefix, "prefix", "", "of the user ids u00000, u00001, … (default: one of this run's own, so that replays don't mix)")
 	fs.StringVar(&f.model, "model", "grok-2", "`name` of the model asked for")
 	fs.IntVar(&f.workers, "workers", 32, "checks, and as many records, at once")

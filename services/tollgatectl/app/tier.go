@@ -109,7 +109,7 @@ tier in between (exit code 5).`,
 				if away == "" {
 					change.RedisAway = before.RedisAway
 				}
-			} else if err := s.mayDrop(ctx, f, name, dropped(furtherLimits(before), given), "drop"); err != nil {
+			} else if err := s.mayDrop(ctx, f, name, dropped(furtherLimits(before), given), "the tier has no such limit then"); err != nil {
 				return err
 			}
 			change.RPMLimit, change.TPMLimit, change.TPDLimit, change.ConcurrentLimit = value(own.RPMLimit), value(own.TPMLimit), value(own.TPDLimit), value(own.ConcurrentLimit)
@@ -177,7 +177,7 @@ func (s *session) showTier(k *api, t client.ChangedTier) error {
 		rows = append(rows, row[:2])
 	}
 	rows = append(rows, []string{"context tokens", amount(t.MaxContext)})
-	s.line("")
+	s.skip()
 	return show.Grid(s.Stdout, []string{"limit", "amount"}, []bool{false, true}, rows)
 }
 
@@ -185,7 +185,7 @@ func tierListCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the tiers, the lowest priority first",
-		Long:  "List the tiers, the lowest priority first. \"-\" of a limit is unlimited.",
+		Long:  "List the tiers, the lowest priority first. \"-\" of a limit is unlimited; slots are requests at once, context is the most tokens of one, redis is what happens while Redis is away.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			k, err := s.api(reads)
@@ -203,10 +203,10 @@ func tierListCommand(s *session) *cobra.Command {
 			var rows [][]string
 			for _, t := range tiers {
 				rows = append(rows, []string{t.Name, cell(t.RPMLimit), cell(t.TPMLimit), cell(t.TPDLimit), cell(t.ConcurrentLimit), cell(t.MaxContext), itoa(t.Priority),
-					string(t.RedisAway), itoa(t.Version)})
+					string(t.RedisAway)})
 			}
-			return show.List(s.Stdout, []string{"tier", "rpm", "tpm", "tpd", "concurrent", "context", "priority", "redis away", "version"},
-				[]bool{false, true, true, true, true, true, true, false, true}, rows)
+			return show.List(s.Stdout, []string{"tier", "rpm", "tpm", "tpd", "slots", "context", "priority", "redis"},
+				[]bool{false, true, true, true, true, true, true, false}, rows)
 		},
 	}
 }

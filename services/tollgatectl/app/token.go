@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -90,6 +91,18 @@ func tokenName(text string) error {
 	return id("NAME", text)
 }
 
+func tokenState(t client.AdminToken, now time.Time) string {
+	switch {
+	case t.RevokedAt != nil:
+		return "revoked " + when(t.RevokedAt)
+	case t.ExpiresAt == nil:
+		return "active"
+	case t.ExpiresAt.After(now):
+		return "expires " + when(t.ExpiresAt)
+	}
+	return "expired " + when(t.ExpiresAt)
+}
+
 func tokenListCommand(s *session) *cobra.Command {
 	var page pageFlags
 	cmd := &cobra.Command{
@@ -106,9 +119,9 @@ func tokenListCommand(s *session) *cobra.Command {
 			return list(cmd.Context(), s, k, page, "admin_tokens", k.ListAdminTokens, func(tokens []client.AdminToken) error {
 				var rows [][]string
 				for _, t := range tokens {
-					rows = append(rows, []string{t.Name, string(t.Role), dash(t.OrgID), t.CreatedBy, when(t.ExpiresAt), when(t.RevokedAt)})
+					rows = append(rows, []string{t.Name, string(t.Role), dash(t.OrgID), t.CreatedBy, tokenState(t, time.Now())})
 				}
-				return show.List(s.Stdout, []string{"name", "role", "org", "created by", "expires", "revoked"}, make([]bool, 6), rows)
+				return show.List(s.Stdout, []string{"name", "role", "org", "created by", "state"}, make([]bool, 5), rows)
 			})
 		},
 	}
