@@ -27,37 +27,38 @@ type told struct {
 	always        string // a field that is shown even where it stayed
 }
 
-// history shows changes, one row a field that changed. The version, when, who and why stand in the first row of each.
+// history shows changes, one row a field that changed and one for the reason. What is long stands in the last column, so that it pushes nothing aside.
 func (s *session) history(events []told) error {
-	header, numeric := []string{"version", "at", "actor", "field", "before", "after", "reason"}, []bool{true, false, false, false, false, false, false}
 	var rows [][]string
 	for _, e := range events {
 		first := []string{itoa(e.version), when(&e.at), e.actor}
 		for _, d := range differences(e) {
-			row := append(slices.Clone(first), d...)
-			if first[0] != "" {
-				row = append(row, e.reason)
-			}
-			rows = append(rows, row)
+			rows = append(rows, append(slices.Clone(first), d...))
 			first = []string{"", "", ""}
 		}
 	}
-	return show.List(s.Stdout, header, numeric, rows)
+	return show.List(s.Stdout, []string{"version", "at", "actor", "field", "change"}, []bool{true, false, false, false, false}, rows)
 }
 
-// differences gives field, before and after of what changed; a whole that came or went is told by its fields.
+// differences gives each field that changed, with what it was and is; a whole that came or went is told by its fields.
 func differences(e told) (out [][]string) {
+	if e.reason != "" {
+		out = append(out, []string{"reason", e.reason})
+	}
 	b, a := members(e.before), members(e.after)
+	if len(a) == 0 {
+		out = append(out, []string{"(all)", "deleted"})
+	}
 	for _, n := range fieldsOf(b, a) {
-		if !bytes.Equal(b[n], a[n]) && !empty(b[n], a[n]) || n == e.always {
-			out = append(out, []string{n, side(b, n), side(a, n)})
+		switch {
+		case !bytes.Equal(b[n], a[n]) && !empty(b[n], a[n]):
+			out = append(out, []string{n, side(b, n) + " → " + side(a, n)})
+		case n == e.always:
+			out = append(out, []string{n, side(a, n)})
 		}
 	}
-	if len(a) == 0 {
-		out = append(out, []string{"(all)", "", "deleted"})
-	}
 	if len(out) == 0 {
-		out = append(out, []string{"(none)", "", ""})
+		out = append(out, []string{"(none)", ""})
 	}
 	return out
 }
