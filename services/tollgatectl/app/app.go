@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/envfile"
+	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/show"
 )
 
 // IO is what a run may see of the world.
@@ -39,6 +40,7 @@ type session struct {
 
 // Run runs one command and returns its exit code.
 func Run(ctx context.Context, args []string, world IO) int {
+	world.Stdout = show.OnTerminal(world.Stdout)
 	s := &session{IO: world}
 	root, err := s.root()
 	cmd := root

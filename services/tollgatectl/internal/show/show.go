@@ -46,36 +46,6 @@ func Escape(text string) string {
 	return out.String()
 }
 
-// Grid writes rows below a header, each cell as Text. Columns that are numeric are aligned to the right; cells are as wide as a terminal shows them.
-func Grid(w io.Writer, header []string, numeric []bool, rows [][]string) error {
-	widths := make([]int, len(header))
-	all := append([][]string{header}, rows...)
-	for i, row := range all {
-		seen := make([]string, len(row))
-		for j, cell := range row {
-			seen[j] = Text(cell)
-			widths[j] = max(widths[j], uniseg.StringWidth(seen[j]))
-		}
-		all[i] = seen
-	}
-	var b strings.Builder
-	for _, row := range all {
-		var line strings.Builder
-		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-uniseg.StringWidth(cell))
-			if numeric[i] {
-				line.WriteString(pad + cell)
-			} else {
-				line.WriteString(cell + pad)
-			}
-			line.WriteString("  ")
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
 // NoRows is written below the header of a table without rows.
 const NoRows = "(no rows)"
 

@@ -67,3 +67,38 @@ func TestJSONMeansTheSameAndSteersNoTerminal(t *testing.T) {
 		}
 	}
 }
+
+func TestATableFitsItsTerminal(t *testing.T) {
+	header := []string{"day", "rejected_requests", "cached input", "note"}
+	numeric := []bool{false, true, true, false}
+	rows := [][]string{{"2026-12-03", "1,234", "5", "a long note of 日本語日本語 and more"}, {"2026-12-04", "1", "12,345", "x"}}
+	for columns, want := range map[int]string{
+		83: "day         rejected_requests  cached input  note\n2026-12-03              1,234             5  a long note of 日本語日本語 and more\n" +
+			"2026-12-04                  1        12,345  x\n",
+		70: "            rejected  cached\nday         requests   input  note\n2026-12-03     1,234       5  a long note of 日本語日本語 and more\n2026-12-04         1  12,345  x\n",
+		52: "            rejected  cached\nday         requests   input  note\n2026-12-03     1,234       5  a long note of\n                              日本語日本語 and more\n" +
+			"2026-12-04         1  12,345  x\n",
+		30: "day                2026-12-03\nrejected_requests  1,234\ncached input       5\nnote               a long note of 日本語日本語 and more\n\n" +
+			"day                2026-12-04\nrejected_requests  1\ncached input       12,345\nnote               x\n",
+	} {
+		var b bytes.Buffer
+		if err := Grid(Terminal{&b, columns}, header, numeric, rows); err != nil {
+			t.Fatal(err)
+		}
+		if b.String() != want {
+			t.Errorf("%d columns:\n%s\nwant\n%s", columns, b.String(), want)
+		}
+		for l := range strings.Lines(b.String()) {
+			if columns > 30 && uniseg.StringWidth(strings.TrimSuffix(l, "\n")) > columns {
+				t.Errorf("%d columns: %q is wider", columns, l)
+			}
+		}
+	}
+	var b bytes.Buffer
+	if err := Grid(Terminal{&b, 40}, []string{"field", "change"}, []bool{false, false}, [][]string{{"limits", strings.Repeat("x", 70)}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "field   change\nlimits  " + strings.Repeat("x", 32) + "\n        " + strings.Repeat("x", 32) + "\n        xxxxxx\n"; b.String() != want {
+		t.Errorf("a word that is wider than its column:\n%s", b.String())
+	}
+}
