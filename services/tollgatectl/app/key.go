@@ -108,13 +108,10 @@ func owner(key client.Key) string {
 }
 
 func keyState(key client.Key) string {
-	switch {
-	case key.RevokedAt != nil:
+	if key.RevokedAt != nil {
 		return "revoked"
-	case key.Suspended:
-		return "suspended"
 	}
-	return "active"
+	return state(key.Suspended)
 }
 
 func keyListCommand(s *session) *cobra.Command {

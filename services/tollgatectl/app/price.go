@@ -122,13 +122,17 @@ func (s *session) showPrices(k *api, book client.PriceBook) error {
 	s.skip()
 	var rows [][]string
 	for _, p := range book.Prices {
-		now := ""
-		if book.InForce != nil && book.InForce.ValidFrom.Equal(p.ValidFrom) {
+		now := "future"
+		switch in := book.InForce; {
+		case in == nil:
+		case in.ValidFrom.Equal(p.ValidFrom):
 			now = "in force"
+		case in.ValidFrom.After(p.ValidFrom):
+			now = "past"
 		}
 		rows = append(rows, []string{when(&p.ValidFrom), p.Currency, p.Input, p.CachedInput, p.Output, now, p.Actor, p.Reason})
 	}
-	return show.List(s.Stdout, []string{"valid from", "currency", "input", "cached", "output", "", "by", "reason"}, []bool{false, false, true, true, true, false, false, false}, rows)
+	return show.List(s.Stdout, []string{"valid from", "currency", "input", "cached", "output", "state", "by", "reason"}, []bool{false, false, true, true, true, false, false, false}, rows)
 }
 
 func priceListCommand(s *session) *cobra.Command {

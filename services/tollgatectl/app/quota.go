@@ -206,9 +206,9 @@ func quotaListCommand(s *session) *cobra.Command {
 				func(quotas []client.Quota) error {
 					var rows [][]string
 					for _, q := range quotas {
-						rows = append(rows, []string{q.UserID, dash(q.OrgID), q.Tier, cell(q.RPMLimit), cell(q.TPMLimit), cell(q.TPDLimit), cell(q.ConcurrentLimit), yesNo(q.Suspended)})
+						rows = append(rows, []string{q.UserID, dash(q.OrgID), q.Tier, cell(q.RPMLimit), cell(q.TPMLimit), cell(q.TPDLimit), cell(q.ConcurrentLimit), state(q.Suspended)})
 					}
-					return show.List(s.Stdout, []string{"user", "org", "tier", "rpm", "tpm", "tpd", "slots", "suspended"},
+					return show.List(s.Stdout, []string{"user", "org", "tier", "rpm", "tpm", "tpd", "slots", "state"},
 						[]bool{false, false, false, true, true, true, true, false}, rows)
 				})
 		},
@@ -218,6 +218,13 @@ func quotaListCommand(s *session) *cobra.Command {
 	page.add(cmd)
 	s.complete(cmd, "tier", s.tierNames)
 	return cmd
+}
+
+func state(suspended bool) string {
+	if suspended {
+		return "suspended"
+	}
+	return "active"
 }
 
 // cell is a limit in a list: "-" is unlimited.
