@@ -11,7 +11,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/reconcile/clickhousetotals"
 )
 
-var benchEvents = flag.Int("events", 200_000, "events of the ledger in BenchmarkUsageDaily, which also measures a tenth of them, and BenchmarkComparison")
+var benchEvents = flag.Int("events", 200_000, "events of the ledger in BenchmarkUsageDaily, which also measures a tenth of them, BenchmarkComparison and BenchmarkCostDaily")
 
 const fillSlice = 500_000
 
@@ -60,6 +60,36 @@ func BenchmarkComparison(b *testing.B) {
 	slices.Sort(merged)
 	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "all-views-ms")
 	b.ReportMetric(float64(merged[len(merged)/2].Microseconds())/1000, "events-merged-ms")
+}
+
+// BenchmarkCostDaily reads the costs of one org over 30 days, with a price that begins inside a quarter of an hour, whose events are read one by
+// one. The same with prices that begin on a quarter is the yardstick.
+func BenchmarkCostDaily(b *testing.B) {
+	db := filled(b, *benchEvents)
+	took := map[string][]time.Duration{}
+	price := func(model, from string) {
+		exec(b, db, fmt.Sprintf("INSERT INTO price_rows VALUES ('%s', '%s', 'USD', 3, 1, 15, 1, now64(3), 'bench')", model, from))
+	}
+	for i := range 4 {
+		price(fmt.Sprintf("model-%d", i), "2025-01-01")
+	}
+	const query = "SELECT day, user_id, model, cost FROM cost_daily WHERE org_id = 'org-7' FORMAT Null"
+	for range 5 {
+		began := time.Now()
+		exec(b, db, query)
+		took["quarters"] = append(took["quarters"], time.Since(began))
+	}
+	price("model-1", "2026-01-10 10:07:00")
+	price("model-2", "2026-01-20 10:07:00")
+	for b.Loop() {
+		began := time.Now()
+		exec(b, db, query)
+		took["split"] = append(took["split"], time.Since(began))
+	}
+	for name, t := range took {
+		slices.Sort(t)
+		b.ReportMetric(float64(t[len(t)/2].Microseconds())/1000, name+"-ms")
+	}
 }
 
 // BenchmarkUsageDaily reads 30 days of one org through usage_daily, over -events events and over a tenth of them with the same groups:

@@ -62,7 +62,7 @@ func (p *wholePath) gatewayProcess(b *testing.B) (url string, pid int) {
 // BenchmarkGatewayLatency sends the same requests to the simulated server directly and through the gateway, in turns, at a fixed rate.
 // Run it with -benchtime 1x.
 func BenchmarkGatewayLatency(b *testing.B) {
-	p, _, q := services(b)
+	p, _, q := lean.services(b)
 	_, key := keyed(b, q, limits{})
 	base, _ := p.gatewayProcess(b)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}
@@ -141,7 +141,7 @@ func quantile(ds []time.Duration, at float64) time.Duration {
 
 // BenchmarkGatewayIdleStreams tells what a gateway of its own process holds with 2,000 streams that wait for their next token.
 func BenchmarkGatewayIdleStreams(b *testing.B) {
-	p, e, q := services(b)
+	p, e, q := lean.services(b)
 	user, key := keyed(b, q, limits{concurrent: 3 * benchIdle})
 	base, pid := p.gatewayProcess(b)
 	client := &http.Client{Transport: &http.Transport{}}

@@ -32,10 +32,12 @@ type Engine interface {
 
 var _ Engine = (*decide.Engine)(nil)
 
-// Options are what the API is made of. All are required but Log.
+// Options are what the API is made of. All are required but Log and Peer.
 type Options struct {
 	Engine   Engine
 	Loads    Loads
+	Peer     func(w http.ResponseWriter, r *http.Request) error // answers other instances, at PeerPath; nobody if nil
+	PeerPath string
 	Tokens   auth.Tokens
 	Models   []string // names that may become metric labels
 	Health   *observe.Health
@@ -80,6 +82,10 @@ func New(o Options) http.Handler {
 		mux.Handle(r.template, s.route(r.template, s.authorised(whoever(methodNotAllowed(r.method)), r.role)))
 	}
 	s.mountLoad(mux)
+	if o.Peer != nil {
+		mux.Handle(http.MethodPost+" "+o.PeerPath, s.route(o.PeerPath, s.authorised(whoever(o.Peer), auth.Instance)))
+		mux.Handle(o.PeerPath, s.route(o.PeerPath, s.authorised(whoever(methodNotAllowed(http.MethodPost)), auth.Instance)))
+	}
 	for _, p := range []string{"/internal", "/internal/"} { // without the first the mux would redirect to the second
 		mux.Handle(p, s.route("other", s.authorised(whoever(notFound), auth.Service, auth.Admin)))
 	}

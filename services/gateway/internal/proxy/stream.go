@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -42,6 +43,7 @@ func (f *flight) stream(ctx context.Context, resp *http.Response) error {
 		case errors.Is(err, io.EOF) && st.complete():
 			// It ended without [DONE], as some servers do. The client gets what there was.
 			f.settle(outcomeCompleted)
+			st.write(st.in.raw) // the end of a line that has been handed on, if anything
 			return nil
 		case err != nil:
 			return st.broken(ctx, err)
@@ -116,23 +118,20 @@ func (st *streaming) event() []byte {
 
 // withoutUsage is the event with its usage set to null.
 func (st *streaming) withoutUsage() []byte {
-	if st.in.at < 0 {
-		return st.in.raw // data over several lines, which no server sends
-	}
-	var at body.Span
-	err := body.Members(st.in.data, func(name string, _ jsontext.Kind, v body.Span) error {
-		if name == "usage" {
-			at = v
+	data := st.in.data
+	var out []byte
+	at := 0
+	err := body.Members(data, func(name string, _ jsontext.Kind, v body.Span) error {
+		if strings.EqualFold(name, "usage") { // as encoding/json has read it
+			out = append(append(out, data[at:v.Start]...), "null"...)
+			at = v.End
 		}
 		return nil
 	})
-	if err != nil || at.End == 0 {
-		return st.in.raw
+	if err != nil || at == 0 {
+		return st.in.raw // encoding/json has read it, so there is none
 	}
-	out := make([]byte, 0, len(st.in.raw))
-	out = append(out, st.in.raw[:st.in.at+at.Start]...)
-	out = append(out, "null"...)
-	return append(out, st.in.raw[st.in.at+at.End:]...)
+	return st.in.withData(append(out, data[at:]...))
 }
 
 // complete tells that every choice has ended.
@@ -158,8 +157,11 @@ func (st *streaming) write(b []byte) {
 func (st *streaming) broken(ctx context.Context, err error) error {
 	st.settle(outcomeFailed)
 	e := upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke the stream off.", err)
-	if errors.Is(context.Cause(ctx), errIdle) {
+	switch {
+	case errors.Is(context.Cause(ctx), errIdle):
 		e.Code, e.Message = "upstream_timeout", "The inference server stopped in the middle of the stream."
+	case errors.Is(err, errEventTooLong):
+		e.Code, e.Message = "upstream_too_large", "The inference server sent an event of more than 8 MiB."
 	}
 	st.write(append(append([]byte("data: "), e.Body()...), "\n\n"...))
 	return e
