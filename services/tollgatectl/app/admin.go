@@ -95,8 +95,11 @@ func (s *session) api(a ability) (*api, error) {
 				token, k.tokenFrom = vars(n), n
 			}
 		}
-		if token == "" {
+		switch {
+		case token == "":
 			wrong = append(wrong, fmt.Errorf("no token: set %s or give --token-file", strings.Join(names, " or ")))
+		case !oneToken(token):
+			wrong = append(wrong, fmt.Errorf("%s must hold one token and nothing else", k.tokenFrom))
 		}
 	}
 	if len(wrong) > 0 {
@@ -124,10 +127,15 @@ func (s *session) tokenIn(flag, path string) (string, error) {
 		return "", fmt.Errorf("--%s: %w", flag, err)
 	}
 	token := strings.TrimSpace(string(b))
-	if token == "" || len(b) > maxToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if token == "" || len(b) > maxToken || !oneToken(token) {
 		return "", fmt.Errorf("--%s: %s must hold one token and nothing else", flag, path)
 	}
 	return token, nil
+}
+
+// oneToken tells whether a text can be a token: the error of net/http would come too late, and name nothing.
+func oneToken(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // get makes a call that may be repeated.

@@ -247,6 +247,8 @@ func TestAdminFailuresHaveTheirExitCodesAndTellNoSecret(t *testing.T) {
 		"replay's ledger":   {2, nil, "replay --trace x --clickhouse-url clickhouse://u:canary@h/x", "--clickhouse-url: every user of the machine can read a flag"},
 		"replay's address":  {2, []string{"TOLLGATE_SERVICE_TOKEN=s"}, "replay --trace x --enforcement-url http://u:canary@h:port", `--enforcement-url: "http://…@h:port" is not a URL`},
 		"a token as a name": {2, []string{token, "TOLLGATE_QUOTA_URL=" + away.URL}, "token revoke tg-admin-canary --yes", "NAME must be a token's name"},
+		"no token at all":   {2, []string{"TOLLGATE_ADMIN_TOKEN=canary\nx", "TOLLGATE_QUOTA_URL=" + away.URL}, "quota get ann", "TOLLGATE_ADMIN_TOKEN must hold one token and nothing else"},
+		"kafka away":        {4, []string{"TOLLGATE_KAFKA_BROKERS=127.0.0.1:1"}, "tail --limit 1", "127.0.0.1:1"},
 		"no instant":        {2, []string{token, "TOLLGATE_QUOTA_URL=" + away.URL}, "quota get ann --at yesterday", "--at: must be an RFC 3339 instant, such as"},
 		"two owners":        {2, []string{token, "TOLLGATE_QUOTA_URL=" + away.URL}, "key create --user a --org b", "if any flags in the group [user org]"},
 	} {

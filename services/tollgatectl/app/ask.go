@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/show"
 )
 
 // Asker asks a person to confirm something. The error: no answer came.
@@ -48,7 +50,7 @@ func (s *session) confirm(ctx context.Context, yes bool, question string) error 
 	case s.Ask == nil:
 		return usagef("%s\nNobody can be asked here: --yes says yes", question)
 	}
-	ok, err := s.Ask(ctx, question)
+	ok, err := s.Ask(ctx, show.Text(question))
 	if err == nil && !ok {
 		s.say("Nothing was done.")
 		err = errReported

@@ -14,7 +14,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/usage"
 )
 
-// changeFlags are those of every change. keep is nil where a change states one thing anyhow.
+// changeFlags are those of every change; keep is for one that states a whole.
 type changeFlags struct {
 	reason    string
 	ifVersion int64
