@@ -376,3 +376,42 @@ func TestCompletionKnowsTheValuesOfEnums(t *testing.T) {
 		}
 	}
 }
+
+func TestAnOrgAdminWorksWithinItsOrg(t *testing.T) {
+	env, service := quotaService(t)
+	for _, setup := range []string{"quota set ann --tier plus --org acme --rpm 10 --shards 2", "quota set zoe --tier plus --org globex"} {
+		if code, _, stderr := run(t, env, strings.Fields(setup)...); code != 0 {
+			t.Fatal(stderr)
+		}
+	}
+	_, stdout, _ := run(t, env, "token", "create", "acme-it", "--role", "org-admin", "--org", "acme", "-o", "json")
+	token, _ := decode[map[string]any](t, stdout)["token"].(string)
+	own := []string{"TOLLGATE_QUOTA_URL=" + service, "TOLLGATE_ADMIN_TOKEN=" + token}
+	for command, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"quota get ann":                         {0, ""},
+		"quota set ann --keep --rpm 5":          {0, ""},
+		"quota list":                            {0, ""},
+		"key list":                              {0, ""},
+		"tier list":                             {0, ""},
+		"quota set ann --keep --tier api":       {3, "tier (--tier): "},
+		"quota set ann --keep --rpm 4000":       {3, "rpm_limit (--rpm): "},
+		"quota get zoe":                         {3, "404 not_found"},
+		"quota set zoe --keep --rpm 1":          {3, "404 not_found"},
+		"price list":                            {3, "403 forbidden"},
+		"token revoke acme-it --yes":            {3, "The token from TOLLGATE_ADMIN_TOKEN may not do that"},
+		"org set acme --keep --rpm 5 --tpm 100": {3, "403 forbidden"},
+	} {
+		if code, stdout, stderr := run(t, own, strings.Fields(command)...); code != want.code || !strings.Contains(stderr, want.text) || strings.Contains(stdout+stderr, token) || strings.Contains(stdout, "zoe") {
+			t.Errorf("%s: exit %d, want %d; %s%s", command, code, want.code, stdout, stderr)
+		}
+	}
+	if code, _, stderr := run(t, env, "token", "revoke", "acme-it", "--yes"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if code, _, stderr := run(t, own, "quota", "get", "ann"); code != 3 || !strings.Contains(stderr, "The token from TOLLGATE_ADMIN_TOKEN is unknown, revoked or expired") {
+		t.Errorf("a revoked token: exit %d, %s", code, stderr)
+	}
+}
