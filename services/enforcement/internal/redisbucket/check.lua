@@ -7,8 +7,8 @@
 --        limits, and as bucket.lua has them signature, format and numbers: capacity, window in ms, and what is charged here: negative if others lend more
 --        than the cost
 -- Reply  "-1 <fence> <published version>": a fence is newer, nothing was done
---        else as bytes, big-endian: code, 1 byte; now in ms, 6; end of the lease in s, 4; for each scope open leases, 6, length of its state, 2, and the
---        state, without leases; for code 2 then, as text, "<lease end in ms> <reserved requests> <tokens> <input tokens> <output tokens>"
+--        else as bytes, big-endian: code, 1 byte; now in ms, 6; end of the lease in s, 4; for each scope open leases, 6, length of its state, 4, and the
+--        state; for code 2 then, as text, "<lease end in ms> <reserved requests> <tokens> <input tokens> <output tokens>"
 --        code 1 granted, 0 refused, 2 granted before: nothing charged again; its lease is 0 if it was settled.
 --        One string, for a reply of many values costs more than the rest of the script.
 local mode, n, f = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -19,9 +19,7 @@ for i = 1, f do
   if published and tonumber(published) > tonumber(ARGV[8 + i]) then return '-1 ' .. i .. ' ' .. published end
 end
 
-local now_text = format('%d', now)
 local lease_end = floor((now + ARGV[5] + 999) / 1000)
-local lease_text = format('%d', lease_end)
 local code, held = 1, nil
 if mode == 'check' then
   local known = call('HGET', KEYS[n + f + 2], ARGV[7]) or got[n + f + 1]
@@ -39,8 +37,10 @@ if mode == 'check' then
 end
 
 -- Nearly every scope is plain: at most three limits, no state or a packed one of these very limits, a clock that has not run back, and numbers that stay
--- small. Such a scope needs nothing but locals: time of the state, consumed and credit of each limit, and what is known of its leases. The others are the library's.
--- ms pass for a limit: what is consumed then, and the credit. nil: the numbers are too large for here.
+-- small. Such a scope needs nothing but locals: consumed (c) and credit (k) of each limit, its capacity (a), window (w) and charge (n), and of its leases how many are
+-- open, the last end, how many end when a new one does (mine), and whether all others stay as they are (whole). The other scopes are the library's.
+--
+-- Lets ms pass for a limit: what is consumed then, and the credit. nil: the numbers are too large for here.
 local function pass(consumed, credit, rate, window, ms)
   local all = rate * ms + credit
   if all > MAX then return nil, 0 end
@@ -51,13 +51,14 @@ local function pass(consumed, credit, rate, window, ms)
 end
 
 local bring, add, leases, state_of, store
-local arg, scopes = 9 + f, n > 1 and {}
-local c1, k1, c2, k2, c3, k3, open, tail, scope -- of the scope that was looked at last; of n scopes they are kept
+local arg, scopes = 9 + f, n ~= 1 and {}
+-- of the scope that was looked at last: its limits, its state; if there are more they are kept, or read again
+local a1, w1, n1, a2, w2, n2, a3, w3, n3, c1, k1, c2, k2, c3, k3, open, tail, scope, last, mine, whole
 for s = 1, n do
   local slots, limits, sig, text = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], got[s]
-  local a1, w1, n1, a2, w2, n2, a3, w3, n3 = unpacked(NUMBERS, ARGV[arg + 4], 1)
+  a1, w1, n1, a2, w2, n2, a3, w3, n3 = unpacked(NUMBERS, ARGV[arg + 4], 1)
   local plain = limits == '3' or limits == '2' or limits == '1'
-  c1, k1, c2, k2, c3, k3, open, tail, scope = 0, 0, 0, 0, 0, 0, 0, nil, nil
+  c1, k1, c2, k2, c3, k3, open, tail, scope, last, mine, whole = 0, 0, 0, 0, 0, 0, 0, nil, nil, lease_end, 0, true
   if plain and text then
     plain = sub(text, 1, #sig) == sig
     if plain then
@@ -77,11 +78,17 @@ for s = 1, n do
       if c3 > 0 then c3, k3 = pass(c3, k3, a3, w3, ms) end
       for at = tail, #text, 8 do
         local till, count = unpacked('>I4I4', text, at)
-        if till * 1000 > now then open = open + count end
+        if till * 1000 <= now then
+          whole = false
+        else
+          open = open + count
+          if till > last then last = till end
+          if till == lease_end then mine, whole = count, false end
+        end
       end
     end
   end
-  plain = plain and now >= EPOCH and c1 and c2 and c3 and c1 + n1 <= 4294967295 and c2 + n2 <= 4294967295 and c3 + n3 <= 4294967295
+  plain = plain and now >= EPOCH and now - EPOCH < 1099511627776 and c1 and c2 and c3 and c1 + n1 <= 4294967295 and c2 + n2 <= 4294967295 and c3 + n3 <= 4294967295
   if plain then
     if code == 1 and (n1 > a1 - c1 or n2 > a2 - c2 or n3 > a3 - c3) then code = 0 end
   else
@@ -94,13 +101,13 @@ for s = 1, n do
     end
   end
   if code == 1 and slots ~= '0' and slots ~= '-' and open >= tonumber(slots) then code = 0 end
-  if scopes then scopes[s] = {c1, k1, c2, k2, c3, k3, open, tail, scope} end
+  if scopes then scopes[s] = {c1, k1, c2, k2, c3, k3, open, tail, scope, last, mine, whole} end
   arg = arg + 5
 end
 
 local granted = code == 1 and (mode == 'check' or mode == 'fresh')
 if granted then
-  local record = 'H ' .. now_text .. ' ' .. lease_text .. '000 ' .. ARGV[6] .. ' ' .. ARGV[8]
+  local record = format('H %d %d000 ', now, lease_end) .. ARGV[6] .. ' ' .. ARGV[8]
   if mode == 'check' then
     call('HSET', KEYS[n + f + 2], ARGV[7], record)
   elseif call('HSETNX', KEYS[n + f + 2], ARGV[7], record) == 0 then -- the caller's connection broke, and it sent the same call again
@@ -109,10 +116,10 @@ if granted then
   end
 end
 local charged = granted or (code == 1 and mode == 'dry')
-local reply = packed('>I1I6I4', code, now, lease_end)
+local reply = scopes and packed('>I1I6I4', code, now, lease_end)
 arg = 9 + f
 for s = 1, n do
-  if scopes then c1, k1, c2, k2, c3, k3, open, tail, scope = unpack(scopes[s], 1, 9) end
+  if scopes then c1, k1, c2, k2, c3, k3, open, tail, scope, last, mine, whole = unpack(scopes[s], 1, 12) end
   local ours, state = ARGV[arg] ~= '-' and 1 or 0, nil
   if scope then
     local is_packed
@@ -128,31 +135,39 @@ for s = 1, n do
   else
     local ttl, sig = 0, ARGV[arg + 2]
     if charged then
-      local a1, w1, n1, a2, w2, n2, a3, w3, n3 = unpacked(NUMBERS, ARGV[arg + 4], 1)
+      if scopes then a1, w1, n1, a2, w2, n2, a3, w3, n3 = unpacked(NUMBERS, ARGV[arg + 4], 1) end
       c1, c2, c3 = c1 + n1, c2 + n2, c3 + n3
       if c1 <= 0 then c1, k1 = 0, 0 end
       if c2 <= 0 then c2, k2 = 0, 0 end
       if c3 <= 0 then c3, k3 = 0, 0 end
-      ttl = max(c1 / a1 * w1, c2 / a2 * w2, c3 / a3 * w3)
+      local t1, t2, t3 = c1 / a1 * w1, c2 / a2 * w2, c3 / a3 * w3
+      ttl = t1 > t2 and t1 or t2
+      if t3 > ttl then ttl = t3 end
     end
-    state = sig .. packed(ARGV[arg + 3], now - EPOCH, c1, k1, c2, k2, c3, k3)
     if granted then
-      local ends, last, mine, text = '', lease_end, ours, got[s]
-      for at = tail or 1, tail and #text or 0, 8 do
-        local till, count = unpacked('>I4I4', text, at)
-        if till == lease_end then
-          mine = mine + count
-        elseif till * 1000 > now then
-          ends = ends .. sub(text, at, at + 7)
-          if till > last then last = till end
+      local ends, text = '', got[s]
+      if tail and whole then
+        ends = sub(text, tail)
+      else
+        for at = tail or 1, tail and #text or 0, 8 do
+          local till = unpacked('>I4', text, at)
+          if till ~= lease_end and till * 1000 > now then ends = ends .. sub(text, at, at + 7) end
         end
       end
+      mine = mine + ours
       if mine > 0 then ends = ends .. packed('>I4I4', lease_end, mine) end
-      call('SET', KEYS[s], state .. ends, 'PX', format('%d', min(max(ttl, last * 1000 - now) + 2 + pad, 8000000000000)))
+      state = sig .. packed(ARGV[arg + 3], now - EPOCH, c1, k1, c2, k2, c3, k3) .. ends
+      call('SET', KEYS[s], state, 'PX', format('%d', min(max(ttl, last * 1000 - now) + 2 + pad, 8000000000000)))
+    else
+      state = sig .. packed(ARGV[arg + 3], now - EPOCH, c1, k1, c2, k2, c3, k3)
     end
   end
   if charged then open = open + (granted and ours or 1) end
-  reply = reply .. packed('>I6I2', open, #state) .. state
+  if scopes then
+    reply = reply .. packed('>I6I4', open, #state) .. state
+  else
+    reply = packed('>I1I6I4I6I4', code, now, lease_end, open, #state) .. state
+  end
   arg = arg + 5
 end
 return held and reply .. held or reply

@@ -175,12 +175,12 @@ func (a *checkAnswer) read(reply string, r limit.CheckRequest) error {
 	a.found = make([]limit.Observed, len(r.Scopes))
 	reply = reply[11:]
 	for i, s := range r.Scopes {
-		if len(reply) < 8 || len(reply) < 8+int(bytesOf(reply[6:], 2)) {
+		if len(reply) < 10 || len(reply) < 10+int(bytesOf(reply[6:], 4)) {
 			return errShape
 		}
-		end := 8 + int(bytesOf(reply[6:], 2))
+		end := 10 + int(bytesOf(reply[6:], 4))
 		var err error
-		if a.found[i], err = observed(s, a.now, bytesOf(reply, 6), reply[8:end]); err != nil {
+		if a.found[i], err = observed(s, a.now, bytesOf(reply, 6), reply[10:end]); err != nil {
 			return err
 		}
 		reply = reply[end:]
