@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/redisfence"
@@ -41,27 +42,49 @@ type carriedBucket struct {
 	limit.Bucket
 }
 
-// Carry implements limit.Carrier. Cost: one round trip if it was done before.
+// scopesAtOnce is how many scopes of a move are carried at a time: each takes some trips, one after the other.
+const scopesAtOnce = 16
+
+// Carry implements limit.Carrier. Scopes have nothing to do with one another.
 func (l *Limiter) Carry(ctx context.Context, r limit.CarryRequest) error {
+	var g errgroup.Group
+	g.SetLimit(scopesAtOnce)
 	for _, scope := range r.Scopes {
-		if err := l.carryScope(ctx, r, scope); err != nil {
-			return fmt.Errorf("carry %s along on redis: %w", scope, err)
+		g.Go(func() error {
+			if err := l.carryScope(ctx, r, scope); err != nil {
+				return fmt.Errorf("carry %s along on redis: %w", scope, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// Carried implements limit.Carrier, in one round trip.
+func (l *Limiter) Carried(ctx context.Context, rs []limit.CarryRequest) ([]bool, error) {
+	pipe := l.rdb.Pipeline()
+	marks := make([][]*redis.IntCmd, len(rs))
+	for i, r := range rs {
+		for _, scope := range r.Scopes {
+			for _, shard := range r.To {
+				marks[i] = append(marks[i], pipe.Exists(ctx, markKey(shard, scope, r.Fence)))
+			}
 		}
 	}
-	return nil
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("look for moves on redis: %w", err)
+	}
+	made := make([]bool, len(rs))
+	for i := range made {
+		made[i] = !slices.ContainsFunc(marks[i], func(m *redis.IntCmd) bool { return m.Val() == 0 })
+	}
+	return made, nil
 }
 
 func (l *Limiter) carryScope(ctx context.Context, r limit.CarryRequest, scope string) error {
-	pipe := l.rdb.Pipeline()
-	marks := make([]*redis.IntCmd, len(r.To))
-	for i, shard := range r.To {
-		marks[i] = pipe.Exists(ctx, markKey(shard, scope, r.Fence))
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	r.Scopes = []string{scope}
+	if made, err := l.Carried(ctx, []limit.CarryRequest{r}); err != nil || made[0] {
 		return err
-	}
-	if !slices.ContainsFunc(marks, func(m *redis.IntCmd) bool { return m.Val() == 0 }) {
-		return nil
 	}
 	c, err := l.takeAlong(ctx, r, scope)
 	if err != nil {
