@@ -114,6 +114,7 @@ type Draw struct {
 	RetryAfterMS   int64             `json:"retry_after_ms"`
 	Remaining      map[string]*int64 `json:"remaining"`        // as in Room
 	LeaseExpiresAt *time.Time        `json:"lease_expires_at"` // the slot is kept until then; nil if there is none
+	Degraded       bool              `json:"degraded"`         // drawn without Redis
 }
 
 // Consume draws tokens, once: a call that is repeated draws again, until the record sets it right.
@@ -198,6 +199,7 @@ type Status struct {
 	APIKeyID string `json:"api_key_id"`
 	Tier     string `json:"tier"`
 	InFlight int64  `json:"in_flight"`
+	Degraded bool   `json:"degraded"` // looked at without Redis: of one instance's share
 	Room
 	Suspended    bool  `json:"suspended"`
 	QuotaVersion int64 `json:"quota_version"`

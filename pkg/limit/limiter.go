@@ -273,6 +273,7 @@ type Consumption struct {
 	LeaseWas   time.Time // when it would have ended before; zero likewise
 	CheckMeta  string    // the Meta of the check, of an open reservation
 	Scopes     []ScopeState
+	Degraded   bool // drawn without the store
 
 	extra Amounts // what the buckets had to give
 }

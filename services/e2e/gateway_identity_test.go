@@ -11,6 +11,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 
+	"github.com/tollgate-dev/tollgate/pkg/client"
 	"github.com/tollgate-dev/tollgate/services/e2e/internal/system"
 )
 
@@ -67,14 +68,14 @@ func TestARevokedOrRotatedKeyIsRefusedOnTheNextRequest(t *testing.T) {
 		if s := status(key.Secret); s != http.StatusOK {
 			t.Fatal(s)
 		}
-		rotated, err := q.RotateKey(t.Context(), key.ID)
+		rotated, err := q.RotateKey(t.Context(), key.ID, client.KeyChange{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if s, n := status(key.Secret), status(rotated.Secret); s != http.StatusUnauthorized || n != http.StatusOK {
 			t.Errorf("after the rotation: old %d, new %d", s, n)
 		}
-		if _, err := q.RevokeKey(t.Context(), key.ID); err != nil {
+		if _, err := q.RevokeKey(t.Context(), key.ID, client.KeyChange{}); err != nil {
 			t.Fatal(err)
 		}
 		if s := status(rotated.Secret); s != http.StatusUnauthorized {

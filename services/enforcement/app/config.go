@@ -20,24 +20,25 @@ import (
 
 // Config is every setting of the service. The variables are read by pkg/config; the fields without one are for those who call Run.
 type Config struct {
-	Addr         string        `env:"TOLLGATE_ENFORCEMENT_ADDR" envDefault:":8081"`
-	RedisURL     string        `env:"TOLLGATE_REDIS_URL,required"`
-	PostgresURL  string        `env:"TOLLGATE_POSTGRES_URL,required"`
-	KafkaBrokers []string      `env:"TOLLGATE_KAFKA_BROKERS,required"`
-	ServiceToken config.Secret `env:"TOLLGATE_SERVICE_TOKEN,required"`
-	AdminToken   config.Secret `env:"TOLLGATE_ADMIN_TOKEN"` // who may correct usage; nobody if empty
-	Region       string        `env:"TOLLGATE_REGION"`
-	Instance     string        `env:"TOLLGATE_INSTANCE"` // the host's name and a random part if empty
-	LogLevel     slog.Level    `env:"TOLLGATE_LOG_LEVEL" envDefault:"INFO"`
-	Models       []string      `env:"TOLLGATE_MODELS" envDefault:"grok-2,grok-2-mini,grok-4"` // names that may be metric labels
-	Fallback     []string      `env:"TOLLGATE_MODEL_FALLBACK"`                                // large:small, or none; if empty defaultFallback, for models that are known
-	ModelGroups  []string      `env:"TOLLGATE_MODEL_GROUPS"`                                  // model:group, of those that share their load
-	Lease        time.Duration `env:"TOLLGATE_LEASE" envDefault:"600s"`
-	Tombstone    time.Duration `env:"TOLLGATE_TOMBSTONE" envDefault:"10m"`
-	CheckBudget  time.Duration `env:"TOLLGATE_CHECK_BUDGET" envDefault:"50ms"`
-	AwayRequests int           `env:"TOLLGATE_AWAY_REQUESTS" envDefault:"250000"` // kept for a Redis that is away
-	SpoolDir     string        `env:"TOLLGATE_SPOOL_DIR"`                         // where usage events wait for a Kafka that is away; nowhere if empty
-	SpoolMax     int64         `env:"TOLLGATE_SPOOL_MAX_BYTES" envDefault:"1073741824"`
+	Addr          string        `env:"TOLLGATE_ENFORCEMENT_ADDR" envDefault:":8081"`
+	AdvertiseAddr string        `env:"TOLLGATE_ADVERTISE_ADDR"` // where other instances reach this one; found out if empty
+	RedisURL      string        `env:"TOLLGATE_REDIS_URL,required"`
+	PostgresURL   string        `env:"TOLLGATE_POSTGRES_URL,required"`
+	KafkaBrokers  []string      `env:"TOLLGATE_KAFKA_BROKERS,required"`
+	ServiceToken  config.Secret `env:"TOLLGATE_SERVICE_TOKEN,required"`
+	AdminToken    config.Secret `env:"TOLLGATE_ADMIN_TOKEN"` // who may correct usage; nobody if empty
+	Region        string        `env:"TOLLGATE_REGION"`
+	Instance      string        `env:"TOLLGATE_INSTANCE"` // the host's name and a random part if empty
+	LogLevel      slog.Level    `env:"TOLLGATE_LOG_LEVEL" envDefault:"INFO"`
+	Models        []string      `env:"TOLLGATE_MODELS" envDefault:"grok-2,grok-2-mini,grok-4"` // names that may be metric labels
+	Fallback      []string      `env:"TOLLGATE_MODEL_FALLBACK"`                                // large:small, or none; if empty defaultFallback, for models that are known
+	ModelGroups   []string      `env:"TOLLGATE_MODEL_GROUPS"`                                  // model:group, of those that share their load
+	Lease         time.Duration `env:"TOLLGATE_LEASE" envDefault:"600s"`
+	Tombstone     time.Duration `env:"TOLLGATE_TOMBSTONE" envDefault:"10m"`
+	CheckBudget   time.Duration `env:"TOLLGATE_CHECK_BUDGET" envDefault:"50ms"`
+	AwayRequests  int           `env:"TOLLGATE_AWAY_REQUESTS" envDefault:"250000"` // kept for a Redis that is away
+	SpoolDir      string        `env:"TOLLGATE_SPOOL_DIR"`                         // where usage events wait for a Kafka that is away; nowhere if empty
+	SpoolMax      int64         `env:"TOLLGATE_SPOOL_MAX_BYTES" envDefault:"1073741824"`
 
 	OTLPEndpoint string `env:"OTEL_EXPORTER_OTLP_ENDPOINT"` // where traces go; none if empty
 
@@ -58,6 +59,11 @@ func (c *Config) Validate() error {
 	}
 	if _, _, err := net.SplitHostPort(c.Addr); err != nil {
 		bad("TOLLGATE_ENFORCEMENT_ADDR", "must be host:port or :port")
+	}
+	if c.AdvertiseAddr != "" {
+		if host, _, err := net.SplitHostPort(c.AdvertiseAddr); err != nil || host == "" || strings.ContainsAny(c.AdvertiseAddr, " /") {
+			bad("TOLLGATE_ADVERTISE_ADDR", "must be host:port")
+		}
 	}
 	if c.RedisURL != "" {
 		if _, err := redisurl.Options(c.RedisURL); err != nil {

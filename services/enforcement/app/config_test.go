@@ -21,13 +21,13 @@ func atoi(t *testing.T, s string) int {
 }
 
 func TestConfigReportsEveryFaultAtOnceAndNoSecret(t *testing.T) {
-	err := config.Load([]string{"TOLLGATE_ENFORCEMENT_ADDR=8081", "TOLLGATE_REDIS_URL=http://:hunter2@x", "TOLLGATE_POSTGRES_URL=mysql://u:hunter2@h/d", "TOLLGATE_KAFKA_BROKERS=a,b:1",
+	err := config.Load([]string{"TOLLGATE_ENFORCEMENT_ADDR=8081", "TOLLGATE_ADVERTISE_ADDR=:8081", "TOLLGATE_REDIS_URL=http://:hunter2@x", "TOLLGATE_POSTGRES_URL=mysql://u:hunter2@h/d", "TOLLGATE_KAFKA_BROKERS=a,b:1",
 		"TOLLGATE_SERVICE_TOKEN=hunter2", "TOLLGATE_ADMIN_TOKEN=hunter2", "TOLLGATE_REGION=a b", "TOLLGATE_INSTANCE=a:b", "TOLLGATE_LOG_LEVEL=loud", "TOLLGATE_MODELS=a b", "TOLLGATE_LEASE=0s", "TOLLGATE_TOMBSTONE=-1s", "TOLLGATE_CHECK_BUDGET=2h", "TOLLGATE_AWAY_REQUESTS=1",
 		"TOLLGATE_SPOOL_MAX_BYTES=9", "TOLLGATE_SPOOL_DIR=config_test.go", "TOLLGATE_MODEL_FALLBACK=x:y", "TOLLGATE_MODEL_GROUPS=x"}, new(Config))
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, name := range []string{"ENFORCEMENT_ADDR", "REDIS_URL", "POSTGRES_URL", "KAFKA_BROKERS", "SERVICE_TOKEN", "ADMIN_TOKEN", "REGION", "INSTANCE", "MODELS", "LEASE", "TOMBSTONE", "CHECK_BUDGET", "AWAY_REQUESTS", "SPOOL_MAX_BYTES", "SPOOL_DIR", "MODEL_FALLBACK", "MODEL_GROUPS"} {
+	for _, name := range []string{"ENFORCEMENT_ADDR", "ADVERTISE_ADDR", "REDIS_URL", "POSTGRES_URL", "KAFKA_BROKERS", "SERVICE_TOKEN", "ADMIN_TOKEN", "REGION", "INSTANCE", "MODELS", "LEASE", "TOMBSTONE", "CHECK_BUDGET", "AWAY_REQUESTS", "SPOOL_MAX_BYTES", "SPOOL_DIR", "MODEL_FALLBACK", "MODEL_GROUPS"} {
 		if !strings.Contains(err.Error(), "TOLLGATE_"+name+":") {
 			t.Errorf("says nothing of %s", name)
 		}

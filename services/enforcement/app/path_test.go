@@ -255,7 +255,7 @@ func TestStopFinishesWhatItHasBegunInOrder(t *testing.T) {
 	if err := <-s.done; err != nil {
 		t.Error(err)
 	}
-	want := []string{"readiness", "http server", "ended reservations", "load", "limiter", "quota changes", "quota cache", "rejections", "kafka", "redis", "postgres", "traces"}
+	want := []string{"readiness", "http server", "ended reservations", "load", "limiter", "quota changes", "quota cache", "instances", "rejections", "kafka", "redis", "postgres", "traces"}
 	if got := s.logs.parts(); !slices.Equal(got, want) {
 		t.Errorf("stopped in the order %v,\nwant %v", got, want)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/decide"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/fallback"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/httpapi"
+	"github.com/tollgate-dev/tollgate/services/enforcement/internal/httppeer"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/kafkausage"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/quotacache"
 	"github.com/tollgate-dev/tollgate/services/enforcement/internal/redisbucket"
@@ -38,6 +39,7 @@ var (
 	_ decide.Events     = (*kafkausage.Emitter)(nil)
 	_ decide.Ends       = (*fallback.Limiter)(nil)
 	_ fallback.Store    = store{}
+	_ fallback.Peers    = (*httppeer.Client)(nil)
 	_ limit.Lender      = (*redisbucket.Limiter)(nil)
 	_ quotacache.Loader = decide.Carrying{}
 	_ decide.Load       = (*redisload.Loads)(nil)
@@ -94,8 +96,11 @@ func Run(ctx context.Context, cfg Config) error {
 		log.WarnContext(ctx, "redis is not there yet; its scripts are loaded at their first use", "err", err)
 	}
 	var cache *quotacache.Cache
-	limiter := fallback.New(store{limit.Spreader{Lender: buckets}, buckets}, redisinstances.New(rdb, cfg.Instance), fallback.Options{Share: cfg.CheckBudget / 2,
-		Most: cfg.AwayRequests, Back: func() { cache.DropAll() }, Registry: reg, Log: log})
+	peers := httppeer.New(cfg.ServiceToken.Reveal())
+	stack.Defer("instances", func(context.Context) error { peers.Close(); return nil })
+	live := instances{redisinstances.New(rdb, cfg.Instance)}
+	limiter := fallback.New(store{limit.Spreader{Lender: buckets}, buckets}, live, fallback.Options{Share: cfg.CheckBudget / 2,
+		Most: cfg.AwayRequests, Peers: peers, Back: func() { cache.DropAll() }, Registry: reg, Log: log})
 	cache = quotacache.New(decide.Carrying{Plans: quotas, Carrier: limiter}, quotacache.Options{Registry: reg})
 	stack.Defer("quota cache", func(context.Context) error { cache.Close(); return nil })
 	stack.Go("quota changes", func(ctx context.Context) error {
@@ -113,11 +118,16 @@ func Run(ctx context.Context, cfg Config) error {
 	stack.Go("ended reservations", func(ctx context.Context) error { return emitEnds(ctx, engine, limiter, log) })
 
 	health := observe.NewHealth(observe.Check{Name: "postgres", Ask: observe.Once(quotas.Ping)})
-	addr, err := serve(ctx, stack, cfg.Addr, log, tracer.Wrap(newAPI(cfg, engine, loads, health, reg, log)))
+	addr, err := serve(ctx, stack, cfg.Addr, log, tracer.Wrap(newAPI(cfg, engine, limiter, loads, health, reg, log)))
 	if err != nil {
 		return stack.Abort(err)
 	}
 	stack.Defer("readiness", func(context.Context) error { health.SetReady(false); return nil })
+	if at := advertised(ctx, cfg, addr); at != "" {
+		live.Announce(at)
+	} else {
+		log.WarnContext(ctx, "other instances can't ask this one while redis is away: set TOLLGATE_ADVERTISE_ADDR")
+	}
 	health.SetReady(true)
 	log.InfoContext(ctx, "enforcement is serving", "addr", addr.String(), "region", cfg.Region)
 	if cfg.Listen != nil {
@@ -126,12 +136,15 @@ func Run(ctx context.Context, cfg Config) error {
 	return stack.Wait(ctx)
 }
 
-func newAPI(cfg Config, engine *decide.Engine, loads httpapi.Loads, health *observe.Health, reg *prometheus.Registry, log *slog.Logger) http.Handler {
-	tokens := auth.Tokens{auth.NewGrant("service", auth.Service, cfg.ServiceToken.Reveal())}
+func newAPI(cfg Config, engine *decide.Engine, limiter *fallback.Limiter, loads httpapi.Loads, health *observe.Health, reg *prometheus.Registry, log *slog.Logger) http.Handler {
+	service := cfg.ServiceToken.Reveal()
+	tokens := auth.Tokens{auth.NewGrant("service", auth.Service, service), auth.NewGrant("another instance", auth.Instance, httppeer.Token(service))}
 	if cfg.AdminToken != "" {
 		tokens = append(tokens, auth.NewGrant("admin", auth.Admin, cfg.AdminToken.Reveal()))
 	}
-	return httpapi.New(httpapi.Options{Engine: engine, Loads: loads, Health: health, Registry: reg, Log: log, Models: cfg.Models, Tokens: tokens})
+	peer := func(w http.ResponseWriter, r *http.Request) error { return httppeer.Handle(limiter, w, r) }
+	return httpapi.New(httpapi.Options{Engine: engine, Loads: loads, Peer: peer, PeerPath: httppeer.Path, Health: health, Registry: reg, Log: log,
+		Models: cfg.Models, Tokens: tokens})
 }
 
 // emitEnds looks for reservations that have ended without an event until ctx ends. Failures pass: what is due is offered again.
@@ -154,6 +167,44 @@ func emitEnds(ctx context.Context, engine *decide.Engine, ends decide.Ends, log 
 			log.InfoContext(ctx, "emitted the events of ended reservations", "emitted", n)
 		}
 	}
+}
+
+// instances counts the live instances for the limiter.
+type instances struct{ *redisinstances.Instances }
+
+// Beat implements fallback.Instances.
+func (i instances) Beat(ctx context.Context) (fallback.Live, error) {
+	n, others, err := i.Instances.Beat(ctx)
+	return fallback.Live{Count: n, Others: others}, err
+}
+
+// advertised is where the other instances can ask this one: as configured, else where it listens, and if that is on all interfaces, on the one that leads to
+// Redis. "": there is no way to Redis.
+func advertised(ctx context.Context, cfg Config, listening net.Addr) string {
+	if cfg.AdvertiseAddr != "" {
+		return cfg.AdvertiseAddr
+	}
+	host, port, err := net.SplitHostPort(listening.String())
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
+		return listening.String()
+	}
+	o, err := redisurl.Options(cfg.RedisURL)
+	if err != nil || len(o.Addrs) == 0 {
+		return ""
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "udp", o.Addrs[0]) // sends nothing
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	if host, _, err = net.SplitHostPort(conn.LocalAddr().String()); err != nil {
+		return ""
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // store is the limiter on Redis, for payers of any size.

@@ -33,6 +33,7 @@ type Drawn struct {
 	RetryAfter time.Duration
 	Rooms      []Room
 	LeaseUntil time.Time // zero if there is no open reservation
+	Degraded   bool      // drawn without Redis
 }
 
 // Consume draws from a reservation, and from the buckets once it is used up. It takes no longer than a check may.
@@ -53,7 +54,8 @@ func (e *Engine) Consume(ctx context.Context, r Draw) (Drawn, error) {
 	if err != nil {
 		return Drawn{}, fmt.Errorf("consume for %s of %s: %w", r.RequestID, r.Subject, err)
 	}
-	d := Drawn{Allowed: c.Allowed, Reason: c.Reason, RetryAfter: c.RetryAfter, Rooms: Rooms(plain(c.Scopes)), LeaseUntil: c.LeaseUntil}
+	d := Drawn{Allowed: c.Allowed, Reason: c.Reason, RetryAfter: c.RetryAfter, Rooms: Rooms(plain(c.Scopes)), LeaseUntil: c.LeaseUntil,
+		Degraded: c.Degraded}
 	switch {
 	case c.Status == limit.ReservationEnded:
 		d.Reason = ReasonReservationEnded

@@ -186,6 +186,7 @@ type Status struct {
 	InFlight     int64 // open reservations of the subject
 	Suspended    bool
 	QuotaVersion int64
+	Degraded     bool // looked at without Redis: of this instance's share, and of what was decided here
 }
 
 // Status looks without changing anything.
@@ -200,7 +201,8 @@ func (e *Engine) Status(ctx context.Context, s subject.Subject) (Status, error) 
 	if err != nil {
 		return Status{}, fmt.Errorf("status of %s: %w", s, err)
 	}
-	st := Status{Subject: s, Tier: p.Base().Tier, OrgID: p.OrgID, Rooms: Rooms(now.Scopes), Suspended: p.Suspended(), QuotaVersion: p.Own().Version}
+	st := Status{Subject: s, Tier: p.Base().Tier, OrgID: p.OrgID, Rooms: Rooms(now.Scopes), Suspended: p.Suspended(), QuotaVersion: p.Own().Version,
+		Degraded: now.Degraded}
 	for _, sc := range now.Scopes {
 		if sc.Name == s.String() {
 			st.InFlight = sc.InUse

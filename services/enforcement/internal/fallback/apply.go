@@ -58,9 +58,10 @@ func (l *Limiter) beats(ctx context.Context) {
 		switch {
 		case err == nil:
 			now := l.o.Now()
-			if int64(n) >= most || now.After(until) {
-				most, until = int64(n), now.Add(sweepAfter)
+			if int64(n.Count) >= most || now.After(until) {
+				most, until = int64(n.Count), now.Add(sweepAfter)
 			}
+			l.peers.note(n.Others, now)
 			l.live.Store(max(most, 1))
 			l.forget(now)
 		case l.away():
@@ -76,11 +77,11 @@ func (l *Limiter) beats(ctx context.Context) {
 }
 
 // beat asks the store as a caller would. While it is away, a probe connects first and is timed then.
-func (l *Limiter) beat(ctx context.Context) (int, error) {
+func (l *Limiter) beat(ctx context.Context) (Live, error) {
 	if !l.away() {
 		return ask(ctx, l, l.o.Share, l.instances.Beat)
 	}
-	var n int
+	var n Live
 	_, err := l.breaker.Execute(func() (struct{}, error) {
 		connect, cancel := context.WithTimeout(ctx, warm)
 		defer cancel()

@@ -14,7 +14,7 @@ import (
 // redisbucket's BenchmarkRequest.
 func BenchmarkDegradedCheck(b *testing.B) {
 	s := &store{Memory: limit.NewMemory(limit.MemoryOptions{})}
-	l := New(s, &instances{s, 1}, Options{Most: 1 << 30})
+	l := New(s, &instances{s: s, n: 1}, Options{Most: 1 << 30})
 	s.fail(down)
 	ctx := context.Background()
 	for !l.away() {

@@ -37,6 +37,7 @@ type entry struct {
 	scopes   []limit.Scope
 	meta     string // of the check that the store may have granted
 
+	at              time.Time     // when it was granted here
 	reserved, drawn limit.Amounts // of a request granted here
 	tokens          int64         // drawn since the store was away
 	lease           time.Duration

@@ -102,7 +102,7 @@ func (l *Limiter) decide(ctx context.Context, k key, r limit.CheckRequest, faile
 		}
 		l.takeBack(k, r, failed)
 	case !r.DryRun && !repeat:
-		e := &entry{local: true, open: open, spread: r.Spread, scopes: r.Scopes, meta: r.Meta, reserved: r.Cost, drawn: r.Drawn, doubtful: doubtful(failed) || e != nil,
+		e := &entry{local: true, open: open, spread: r.Spread, scopes: r.Scopes, meta: r.Meta, at: d.At, reserved: r.Cost, drawn: r.Drawn, doubtful: doubtful(failed) || e != nil,
 			next: l.o.Now().Add(cancelAfter)}
 		l.book.put(k, e, held)
 		l.book.dueAt(k, e, d.LeaseUntil)

@@ -12,7 +12,7 @@ import (
 func TestFallbackConformsWhileItsStoreAnswers(t *testing.T) {
 	limittest.Run(t, func(_ testing.TB, clock *limittest.Clock) limittest.Subject {
 		s := &store{Memory: limit.NewMemory(limit.MemoryOptions{Now: clock.Now})}
-		l := New(s, &instances{s, 1}, Options{Now: clock.Now})
+		l := New(s, &instances{s: s, n: 1}, Options{Now: clock.Now})
 		return limittest.Subject{Limiter: l, Publish: func(_ context.Context, _ int, name string, version int64) error {
 			s.Publish(name, version)
 			return nil

@@ -30,14 +30,31 @@
 // all told to the store afterwards, where it is debt that drains before more is admitted. Requests that are in flight at the return, granted here,
 // hold no slot in the store.
 //
+// A payer has at most max(slots, instances) requests in flight over all instances, for each has one slot at least.
+//
+// # Several instances behind a balancer
+//
+// The end of a request may reach another instance than its check did. An instance that doesn't know a request, and whose store is away or doesn't
+// know it either, asks all others at once (Peers, Question): for 100 ms at a record or a cancel, for half of Share at a consume.
+//
+//   - Whoever has granted it gives it up: slot and tokens are settled there at once, so that its share is free again, and the one that asked makes the
+//     event and tells the store. A consume is drawn there, and the request stays there.
+//   - Whoever has ended it says so, and the repeat changes nothing.
+//   - Whoever the store has granted it to tells what the event is to say of the check.
+//
+// No answer is as good as no: the request is unknown then, debited in full and billed once. An instance that fails to answer is asked again after a
+// second, and is believed alive for a lease after it was last counted, for it may be cut off from the store and hold requests. A check asks nobody: a request
+// that is checked at two instances is granted twice. A third that is told of its end has both give it up; if one of the two is told, the other's expires, and
+// the event of that gives way to the real one in the ledger.
+//
 // # How a request ends
 //
 // Where it was granted tells the way, whether or not the store is back:
 //
-//   - granted here: consumed and settled here, its event made from the check that is kept here; then the store is told. If nobody records
+//   - granted here, and ended here: consumed and settled here, its event made from the check that is kept here; then the store is told. If nobody records
 //     it, Due offers it here when its lease ends.
 //   - granted by the store: settled there. While that is away, here: the event is made from what is remembered of the store's latest grants of
-//     this instance, else from the record alone. A stream goes on, uncounted; the store renews its lease and counts its tokens when it is back,
+//     this instance or another, else from the record alone. A stream goes on, uncounted; the store renews its lease and counts its tokens when it is back,
 //     and its record settles all.
 //   - refused here, or given an error, after the store had been asked: taken back (Cancel), for the store may have granted it. Once more five
 //     seconds later, should the first call have arrived late. The same for what was then granted here: the reservation is this instance's alone.
@@ -55,7 +72,11 @@
 //     (migrations/clickhouse/00003). What was granted here is missing in the store's buckets: the subject gets that much more.
 //   - of this instance, with open requests that were granted here: a record at another instance is debited in full, as of an unknown
 //     request. If the caller dies as well, the request is billed to nobody.
+//   - of an instance that was asked, or of the wire, before its answer arrived: it may have given the request up, and remembers nothing of it.
+//     The one that asked takes it for unknown, as above.
+//   - of the one that asked, after it was given a request and before the event was durable: nobody has answered the record. Its repeat meets instances
+//     that don't know it, as above; without a repeat the request is billed to nobody.
 //   - of the store, without its data: all buckets are full; what is kept here is told to it all the same.
-//   - a second record that meets another instance during an outage, or this one after it has forgotten the first: the event again, with the
-//     same event_id, and debited once.
+//   - a second record that meets an instance during an outage while the one that took the first doesn't answer, or has forgotten it: the event
+//     again, with the same event_id, and debited once.
 package fallback

@@ -16,29 +16,65 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 		return limit.Settlement{}, err
 	}
 	k := key{r.Shard, r.Subject, r.RequestID}
-	if !l.here(k) {
-		s, err := ask(ctx, l, l.endTime(), func(ctx context.Context) (limit.Settlement, error) { return l.store.Settle(ctx, r) })
-		if err == nil {
-			l.mu.Lock()
-			l.book.drop(k) // drawn or cancelled: it has ended
-			l.mu.Unlock()
-			return s, nil
+	if l.here(k) {
+		return l.settleHere(ctx, k, r)
+	}
+	strange := !l.granter(k) && !l.alone()
+	first := r
+	first.Known = r.Known || strange // another instance may have granted it without the store
+	s, err := l.settleInStore(ctx, first)
+	if strange && !isStale(err) && (err != nil || s.Status == limit.Unknown) {
+		if !l.room(ctx, k) {
+			return limit.Settlement{}, ErrFull // before another instance gives it up
+		}
+		switch a := l.others(ctx, askTime, Question{Shard: r.Shard, Subject: r.Subject, RequestID: r.RequestID, Ended: true, Actual: r.Actual}); {
+		case a.Held != nil:
+			return l.adopt(ctx, k, r, *a.Held)
+		case a.Granted != nil && err != nil:
+			l.grants.Add(k, grant{a.Granted.At, a.Granted.LeaseUntil, a.Granted.Reserved, a.Granted.Meta})
+		case err == nil && !r.Known:
+			s, err = l.settleInStore(ctx, r)
 		}
 	}
+	switch {
+	case isStale(err):
+		return s, err
+	case err == nil:
+		l.mu.Lock()
+		l.book.drop(k) // drawn or cancelled: it has ended
+		l.mu.Unlock()
+		return s, nil
+	}
 	return l.settleHere(ctx, k, r)
+}
+
+// room says whether a record can be kept for the store.
+func (l *Limiter) room(ctx context.Context, k key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.book.entries[k] != nil || !l.book.full() {
+		return true
+	}
+	l.overflow(ctx, "record")
+	return false
+}
+
+func (l *Limiter) settleInStore(ctx context.Context, r limit.SettleRequest) (limit.Settlement, error) {
+	return ask(ctx, l, l.endTime(), func(ctx context.Context) (limit.Settlement, error) { return l.store.Settle(ctx, r) })
+}
+
+// granter says whether it was this instance that the store granted a request to.
+func (l *Limiter) granter(k key) bool {
+	_, known := l.grants.Peek(k)
+	return known
 }
 
 func (l *Limiter) settleHere(ctx context.Context, k key, r limit.SettleRequest) (limit.Settlement, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.book.entries[k]
-	if e != nil && e.stage == settled {
-		s := e.settlement
-		s.Status, s.At, s.Emitted = limit.AlreadySettled, l.o.Now().UTC(), e.emitted
-		return s, nil
-	}
-	if e != nil && e.stage == noted {
-		return limit.Settlement{Status: limit.AlreadySettled, At: l.o.Now().UTC(), Emitted: true, Degraded: true}, nil
+	if e != nil && (e.stage == settled || e.stage == noted) {
+		return l.endedHere(e), nil
 	}
 	if _, known := l.grants.Peek(k); r.Known && !known && (e == nil || e.stage == cancelled) {
 		return limit.Settlement{Status: limit.Unknown, At: l.o.Now().UTC(), Degraded: true}, nil
@@ -117,8 +153,17 @@ func (l *Limiter) Consume(ctx context.Context, r limit.ConsumeRequest) (limit.Co
 	k := key{r.Shard, r.Subject, r.RequestID}
 	if !l.here(k) {
 		c, err := ask(ctx, l, l.o.Share, func(ctx context.Context) (limit.Consumption, error) { return l.store.Consume(ctx, r) })
-		if err == nil || isStale(err) {
+		if isStale(err) {
 			return c, err
+		}
+		if (err != nil || c.Status == limit.ReservationUnknown) && !l.drawing(k) {
+			q := Question{Shard: r.Shard, Subject: r.Subject, RequestID: r.RequestID, Tokens: r.Tokens, Lease: r.Lease}
+			if a := l.others(ctx, l.o.Share/2, q); a.Consumption != nil {
+				return l.drawnThere(ctx, r, *a.Consumption)
+			}
+		}
+		if err == nil {
+			return c, nil
 		}
 	}
 	l.mu.Lock()
@@ -140,6 +185,7 @@ func (l *Limiter) Consume(ctx context.Context, r limit.ConsumeRequest) (limit.Co
 func (l *Limiter) consumeHere(ctx context.Context, k key, e *entry, r limit.ConsumeRequest) (limit.Consumption, error) {
 	r.Shard, r.Spread, r.Scopes = together, limit.Spread{}, l.scopes(r.Scopes, e.open)
 	c, err := l.asks().Consume(ctx, r)
+	c.Degraded = true
 	if err != nil || c.Status != limit.ReservationOpen {
 		return c, err
 	}
@@ -151,6 +197,22 @@ func (l *Limiter) consumeHere(ctx context.Context, k key, e *entry, r limit.Cons
 	}
 	l.book.dueAt(k, e, c.LeaseUntil)
 	return c, nil
+}
+
+// drawing says whether it is known here that a stream is the store's.
+func (l *Limiter) drawing(k key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.book.entries[k] != nil || l.granter(k)
+}
+
+// drawnThere answers a consume that another instance has made. What is left is told of this one's share.
+func (l *Limiter) drawnThere(ctx context.Context, r limit.ConsumeRequest, c limit.Consumption) (limit.Consumption, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, err := l.asks().Status(ctx, limit.StatusRequest{Shard: together, Scopes: l.scopes(r.Scopes, false)})
+	c.Scopes, c.Degraded = s.Scopes, true
+	return c, err
 }
 
 // goOn lets a stream of the store's go on: what it has left there can't be known, and its record settles what it drew. The lease is renewed
@@ -170,7 +232,7 @@ func (l *Limiter) goOn(ctx context.Context, k key, e *entry, r limit.ConsumeRequ
 		lease = limit.DefaultLease
 	}
 	s, err := l.asks().Status(ctx, limit.StatusRequest{Shard: together, Scopes: l.scopes(r.Scopes, false)})
-	return limit.Consumption{Status: limit.ReservationOpen, Allowed: true, At: s.At, LeaseUntil: s.At.Add(lease), Scopes: s.Scopes}, err
+	return limit.Consumption{Status: limit.ReservationOpen, Allowed: true, At: s.At, LeaseUntil: s.At.Add(lease), Scopes: s.Scopes, Degraded: true}, err
 }
 
 // Transfer moves room in the store. While that is away there is nothing to move in, and what was to be moved is not kept.
@@ -197,6 +259,12 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 	k := key{r.Shard, r.Subject, r.RequestID}
 	if !l.here(k) {
 		done, err := ask(ctx, l, l.endTime(), func(ctx context.Context) (bool, error) { return l.store.Cancel(ctx, r) })
+		if !done && !l.granter(k) { // it may be another instance's
+			q := Question{Shard: r.Shard, Subject: r.Subject, RequestID: r.RequestID, Ended: true}
+			if a := l.others(ctx, askTime, q); a.Held != nil {
+				return a.Held.Status == limit.Settled, nil
+			}
+		}
 		if err == nil {
 			l.grants.Remove(k)
 			return done, nil

@@ -35,9 +35,15 @@ type Store interface {
 
 // Instances counts the live instances.
 type Instances interface {
-	// Beat notes that this one is alive and tells how many are. It writes to the store, and so tells that the store takes decisions.
-	Beat(ctx context.Context) (int, error)
+	// Beat notes that this one is alive and tells which are. It writes to the store, and so tells that the store takes decisions.
+	Beat(ctx context.Context) (Live, error)
 	Leave(ctx context.Context) error
+}
+
+// Live is how many instances are alive, this one included, and where the others can be asked (Peers).
+type Live struct {
+	Count  int
+	Others []string
 }
 
 // Options are a Limiter's settings. Zero values take the defaults.
@@ -46,6 +52,7 @@ type Options struct {
 	Most     int           // requests kept for the store, those in flight that were granted here included: 250,000
 	Beat     time.Duration // how often the instances are counted: 1 s
 	Probe    time.Duration // how often a store that is away is tried: 250 ms
+	Peers    Peers         // how the others are asked; they are not if nil
 	Now      func() time.Time
 	Back     func() // called when the store is back, before it is asked again: what was read while it was away may be old
 	Registry prometheus.Registerer
@@ -75,6 +82,7 @@ type Limiter struct {
 	grants    *lru.Cache[key, grant] // by the store
 	kick      chan struct{}          // wakes the application of what is kept
 	live      atomic.Int64           // instances
+	peers     peers
 	degraded  atomic.Bool
 	back      atomic.Int64 // when the store came back, Unix ms; 0: it never was away
 
@@ -109,7 +117,7 @@ func New(s Store, i Instances, o Options) *Limiter {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Limiter{store: s, instances: i, o: o, kick: make(chan struct{}, 1), book: newBook(o.Most)}
+	l := &Limiter{store: s, instances: i, o: o, kick: make(chan struct{}, 1), book: newBook(o.Most), peers: peers{at: map[string]*peer{}}}
 	l.live.Store(1)
 	l.memory = limit.NewMemory(limit.MemoryOptions{Now: o.Now})
 	l.grants, _ = lru.New[key, grant](remembered) // its only error is a size below 1

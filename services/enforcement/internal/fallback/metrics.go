@@ -9,6 +9,7 @@ import (
 type metrics struct {
 	decisions           *prometheus.CounterVec
 	failures, overflows prometheus.Counter
+	unanswered          prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, l *Limiter) metrics {
@@ -19,12 +20,14 @@ func newMetrics(reg prometheus.Registerer, l *Limiter) metrics {
 			Help: "Calls that the limiter's store did not answer, or not in time."}),
 		overflows: prometheus.NewCounter(prometheus.CounterOpts{Name: "tollgate_limiter_overflows_total",
 			Help: "Calls that were refused, or not taken note of, because too much waits for the limiter's store."}),
+		unanswered: prometheus.NewCounter(prometheus.CounterOpts{Name: "tollgate_limiter_unanswered_questions_total",
+			Help: "Questions about a request that another instance may have granted without the store, and that it did not answer in time."}),
 	}
 	if reg != nil {
 		gauge := func(name, help string, value func() float64) prometheus.GaugeFunc {
 			return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 		}
-		reg.MustRegister(m.decisions, m.failures, m.overflows,
+		reg.MustRegister(m.decisions, m.failures, m.overflows, m.unanswered,
 			gauge("tollgate_limiter_degraded", "1 while the limiter's store is away and decisions are made in this process, else 0.", func() float64 {
 				if l.degraded.Load() {
 					return 1

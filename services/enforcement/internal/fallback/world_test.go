@@ -110,12 +110,17 @@ func (s *store) DueShards(ctx context.Context) ([]int, error) {
 
 // instances counts as told, over the same store.
 type instances struct {
-	s *store
-	n int
+	s      *store
+	n      int
+	others []string
 }
 
-func (i *instances) Beat(ctx context.Context) (int, error) {
-	return call(ctx, i.s, func() (int, error) { i.s.mu.Lock(); defer i.s.mu.Unlock(); return i.n, nil })
+func (i *instances) Beat(ctx context.Context) (Live, error) {
+	return call(ctx, i.s, func() (Live, error) {
+		i.s.mu.Lock()
+		defer i.s.mu.Unlock()
+		return Live{i.n, i.others}, nil
+	})
 }
 
 func (i *instances) Leave(context.Context) error { return nil }
@@ -133,9 +138,15 @@ type world struct {
 // start runs a Limiter, one of so many instances, until the test ends.
 func start(t *testing.T, n int, o Options) *world {
 	t.Helper()
-	w := &world{t: t, began: time.Now(), store: &store{Memory: limit.NewMemory(limit.MemoryOptions{}), settles: map[uuid.UUID]int{}}, reg: prometheus.NewRegistry(), logs: &lines{}}
+	s := &store{Memory: limit.NewMemory(limit.MemoryOptions{}), settles: map[uuid.UUID]int{}}
+	return startOn(t, s, &instances{s: s, n: n}, o)
+}
+
+func startOn(t *testing.T, s *store, i *instances, o Options) *world {
+	t.Helper()
+	w := &world{t: t, began: time.Now(), store: s, reg: prometheus.NewRegistry(), logs: &lines{}}
 	o.Registry, o.Log = w.reg, slog.New(slog.NewTextHandler(w.logs, nil))
-	w.Limiter = New(w.store, &instances{w.store, n}, o)
+	w.Limiter = New(s, i, o)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.Run(ctx) }()

@@ -108,6 +108,7 @@ type consumeAnswer struct {
 	RetryAfterMS   int64             `json:"retry_after_ms"`
 	Remaining      map[string]*int64 `json:"remaining"`
 	LeaseExpiresAt *usage.Time       `json:"lease_expires_at"` // null: there is no open reservation
+	Degraded       bool              `json:"degraded"`
 }
 
 func (s *server) consume(w http.ResponseWriter, r *http.Request) error {
@@ -124,7 +125,8 @@ func (s *server) consume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return failure(err, "The tokens could not be drawn in time. If the call is repeated they may be drawn twice; the record sets that right.")
 	}
-	a := consumeAnswer{Allowed: d.Allowed, Reason: d.Reason, RetryAfterMS: d.RetryAfter.Milliseconds(), Remaining: roomsOf(d.Rooms).Remaining}
+	a := consumeAnswer{Allowed: d.Allowed, Reason: d.Reason, RetryAfterMS: d.RetryAfter.Milliseconds(), Remaining: roomsOf(d.Rooms).Remaining,
+		Degraded: d.Degraded}
 	if !d.LeaseUntil.IsZero() {
 		at := instant(d.LeaseUntil)
 		a.LeaseExpiresAt = &at
@@ -164,6 +166,7 @@ type statusAnswer struct {
 	InFlight     int64 `json:"in_flight"`
 	Suspended    bool  `json:"suspended"`
 	QuotaVersion int64 `json:"quota_version"`
+	Degraded     bool  `json:"degraded"`
 }
 
 func (s *server) userStatus(w http.ResponseWriter, r *http.Request) error {
@@ -183,7 +186,8 @@ func (s *server) status(w http.ResponseWriter, r *http.Request, kind subject.Kin
 	if err != nil {
 		return failure(err, "The status could not be read in time. Repeat the call.")
 	}
-	a := statusAnswer{Tier: st.Tier, OrgID: st.OrgID, rooms: roomsOf(st.Rooms), InFlight: st.InFlight, Suspended: st.Suspended, QuotaVersion: st.QuotaVersion}
+	a := statusAnswer{Tier: st.Tier, OrgID: st.OrgID, rooms: roomsOf(st.Rooms), InFlight: st.InFlight, Suspended: st.Suspended, QuotaVersion: st.QuotaVersion,
+		Degraded: st.Degraded}
 	if kind == subject.User {
 		a.UserID = sub.ID
 	} else {

@@ -1,5 +1,5 @@
 // Package redisinstances counts the live instances of enforcement in Redis, so that each knows its share of every capacity when Redis is
-// away (package fallback). It serves the DECISION stage.
+// away, and where the others can be asked then (package fallback). It serves the DECISION stage.
 //
 // The key is tg:instances, a sorted set: until when each instance is believed alive, by Redis's own clock. A beat is a script call that
 // writes, so one that succeeds also tells that Redis takes decisions again.

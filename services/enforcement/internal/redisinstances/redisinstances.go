@@ -4,6 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,23 +28,39 @@ var beatScript = redis.NewScript(beatLua)
 type Instances struct {
 	rdb  redis.UniversalClient
 	name string
+	addr atomic.Pointer[string]
 }
 
-// New makes an instance on a client, which stays the caller's to close. The name is unlike every other instance's.
-func New(rdb redis.UniversalClient, name string) *Instances { return &Instances{rdb, name} }
+// New makes an instance on a client, which stays the caller's to close. The name is unlike every other instance's, and has no blanks.
+func New(rdb redis.UniversalClient, name string) *Instances { return &Instances{rdb: rdb, name: name} }
 
-// Beat notes that this instance is alive and tells how many are, itself included.
-func (i *Instances) Beat(ctx context.Context) (int, error) {
-	n, err := beatScript.Run(ctx, i.rdb, []string{key}, i.name, Alive.Milliseconds()).Int()
-	if err != nil {
-		return 0, fmt.Errorf("count the instances on redis: %w", err)
+// Announce has the others know, from the next beat on, at which host:port this instance can be asked.
+func (i *Instances) Announce(addr string) { i.addr.Store(&addr) }
+
+func (i *Instances) member() string {
+	if addr := i.addr.Load(); addr != nil {
+		return i.name + " " + *addr
 	}
-	return n, nil
+	return i.name
+}
+
+// Beat notes that this instance is alive, and tells how many are, itself included, and the addresses of the others.
+func (i *Instances) Beat(ctx context.Context) (live int, others []string, err error) {
+	members, err := beatScript.Run(ctx, i.rdb, []string{key}, i.name, i.member(), Alive.Milliseconds()).StringSlice()
+	if err != nil {
+		return 0, nil, fmt.Errorf("count the instances on redis: %w", err)
+	}
+	for _, m := range members {
+		if name, addr, ok := strings.Cut(m, " "); ok && name != i.name {
+			others = append(others, addr)
+		}
+	}
+	return len(members), others, nil
 }
 
 // Leave says that this instance stops.
 func (i *Instances) Leave(ctx context.Context) error {
-	if err := i.rdb.ZRem(ctx, key, i.name).Err(); err != nil {
+	if err := i.rdb.ZRem(ctx, key, i.name, i.member()).Err(); err != nil {
 		return fmt.Errorf("leave the instances on redis: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package redisinstances
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -18,7 +19,7 @@ func TestInstancesCountThemselvesByRedissClock(t *testing.T) {
 			defer rdb.Close()
 			beat := func(name string, want int) {
 				t.Helper()
-				if n, err := New(rdb, name).Beat(t.Context()); err != nil || n != want {
+				if n, _, err := New(rdb, name).Beat(t.Context()); err != nil || n != want {
 					t.Errorf("%s counts %d, %v, want %d", name, n, err, want)
 				}
 			}
@@ -43,6 +44,37 @@ func TestInstancesCountThemselvesByRedissClock(t *testing.T) {
 			}
 			if Every*3 > Alive {
 				t.Errorf("two lost beats are a death: every %s, alive for %s", Every, Alive)
+			}
+		})
+	}
+}
+
+func TestInstancesLearnWhereTheOthersCanBeAsked(t *testing.T) {
+	for name, addr := range map[string]string{"real": realredis.Start(t).Addr, "embedded": stores.Redis(t).Addr} {
+		t.Run(name, func(t *testing.T) {
+			rdb := redis.NewClient(&redis.Options{Addr: addr})
+			defer rdb.Close()
+			a, b := New(rdb, "a"), New(rdb, "b")
+			beat := func(i *Instances, want ...string) {
+				t.Helper()
+				n, others, err := i.Beat(t.Context())
+				if slices.Sort(others); err != nil || n != 2 && i != a || !slices.Equal(others, want) {
+					t.Errorf("%d instances, others at %q, %v; want %q", n, others, err, want)
+				}
+			}
+			beat(a)
+			beat(b) // a has announced nothing yet
+			a.Announce("10.0.0.1:8081")
+			beat(a)
+			beat(b, "10.0.0.1:8081") // and is counted once
+			a.Announce("10.0.0.2:8081")
+			beat(a)
+			beat(b, "10.0.0.2:8081")
+			if err := a.Leave(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n, others, err := b.Beat(t.Context()); n != 1 || len(others) != 0 || err != nil {
+				t.Errorf("%d, %q, %v", n, others, err)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,9 +20,9 @@ type Asker interface {
 type Quotas interface {
 	PutQuota(ctx context.Context, userID string, c client.QuotaChange) (client.Quota, error)
 	CreateKey(ctx context.Context, k client.NewKey) (client.Key, error)
-	RevokeKey(ctx context.Context, id string) (client.Key, error)
-	HasPrice(ctx context.Context, model string) (bool, error)
-	PutPrice(ctx context.Context, model string, c client.PriceChange) error
+	RevokeKey(ctx context.Context, id string, c client.KeyChange) (client.Key, error)
+	ListPrices(ctx context.Context) ([]client.PriceBook, error)
+	PutPrice(ctx context.Context, model string, c client.PriceChange) (client.PriceBook, error)
 }
 
 var (
@@ -37,12 +38,15 @@ var priced = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Price gives the sample models a price, if they have none.
 func Price(ctx context.Context, q Quotas) error {
+	books, err := q.ListPrices(ctx)
+	if err != nil {
+		return fmt.Errorf("list prices: %w", err)
+	}
 	for model, p := range prices {
-		has, err := q.HasPrice(ctx, model)
-		if err == nil && !has {
-			err = q.PutPrice(ctx, model, client.PriceChange{Input: p[0], Output: p[1], ValidFrom: priced, Reason: "sample"})
+		if slices.ContainsFunc(books, func(b client.PriceBook) bool { return b.Model == model }) {
+			continue
 		}
-		if err != nil {
+		if _, err := q.PutPrice(ctx, model, client.PriceChange{Input: p[0], Output: p[1], ValidFrom: &priced, Reason: "sample"}); err != nil {
 			return fmt.Errorf("price %s: %w", model, err)
 		}
 	}
@@ -76,7 +80,7 @@ const keyName = "sample traffic"
 // Unsubscribe revokes the customers' keys: nobody has kept their secrets.
 func Unsubscribe(ctx context.Context, q Quotas, cs []Customer) error {
 	for _, c := range cs {
-		if _, err := q.RevokeKey(ctx, c.Key.ID); err != nil {
+		if _, err := q.RevokeKey(ctx, c.Key.ID, client.KeyChange{Reason: "sample traffic is over"}); err != nil {
 			return fmt.Errorf("revoke the key of %s: %w", c.User, err)
 		}
 	}

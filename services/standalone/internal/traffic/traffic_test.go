@@ -90,19 +90,21 @@ func (s *system) CreateKey(_ context.Context, k client.NewKey) (client.Key, erro
 	return client.Key{ID: id, UserID: k.UserID, Secret: "tg-" + id}, nil
 }
 
-func (s *system) RevokeKey(_ context.Context, id string) (client.Key, error) {
+func (s *system) RevokeKey(_ context.Context, id string, _ client.KeyChange) (client.Key, error) {
 	delete(s.live, id)
 	return client.Key{ID: id}, nil
 }
 
-func (s *system) HasPrice(_ context.Context, model string) (bool, error) {
-	_, ok := s.prices[model]
-	return ok, nil
+func (s *system) ListPrices(context.Context) (books []client.PriceBook, _ error) {
+	for model := range s.prices {
+		books = append(books, client.PriceBook{Model: model})
+	}
+	return books, nil
 }
 
-func (s *system) PutPrice(_ context.Context, model string, c client.PriceChange) error {
+func (s *system) PutPrice(_ context.Context, model string, c client.PriceChange) (client.PriceBook, error) {
 	s.prices[model] = c
-	return nil
+	return client.PriceBook{Model: model}, nil
 }
 
 func (s *system) Billed(_ context.Context, ids []uuid.UUID) (map[uuid.UUID]Billed, error) {
