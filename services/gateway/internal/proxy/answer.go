@@ -71,7 +71,9 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 	if json.Unmarshal(text, &c) == nil || len(c.Choices) > 0 || c.Usage != nil {
 		f.told = c.Usage
 		for _, ch := range c.Choices {
-			f.add(ch)
+			if !f.told.sound() { // else nobody asks what was counted
+				f.add(ch)
+			}
 		}
 	}
 	outcome := outcomeCompleted

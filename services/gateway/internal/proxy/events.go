@@ -132,6 +132,12 @@ func (e *events) line() (l line, err error) {
 	}
 }
 
+// more tells that another event is here already, whole as far as can be seen without reading: next won't wait for the server.
+func (e *events) more() bool {
+	buf, _ := e.in.Peek(e.in.Buffered())
+	return bytes.Contains(buf, []byte("\n\n")) || bytes.Contains(buf, []byte("\n\r\n"))
+}
+
 func (e *events) take(b []byte) {
 	n := len(b)
 	e.raw = append(e.raw, b...)

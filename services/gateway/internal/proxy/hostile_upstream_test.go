@@ -203,3 +203,37 @@ func TestAServerThatAnswersEarlyIsHeard(t *testing.T) {
 		t.Errorf("%s %s, %+v", resp.Status, body, r)
 	}
 }
+
+// A stream that breaks off before it has begun is an answer of its own, which clients know to repeat.
+func TestAStreamThatBreaksOffAtOnceIsAnError(t *testing.T) {
+	w := newWorld(t, from(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/event-stream") }))
+	resp, body := w.ask(chatPath, hello+`,"stream":true}`)
+	if r := w.recorded(); resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, `"code":"upstream_cut"`) || resp.Header.Get("Content-Type") != "application/json" || r.Outcome != "failed" {
+		t.Errorf("%s %s, %+v", resp.Status, body, r)
+	}
+}
+
+// The header does not wait for a first token that takes its time.
+func TestTheHeaderComesBeforeASlowFirstToken(t *testing.T) {
+	release := make(chan struct{})
+	w := newWorld(t, from(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = http.NewResponseController(w).Flush()
+		<-release
+		_, _ = io.WriteString(w, "data: "+last+"\n\ndata: [DONE]\n\n")
+	}))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+chatPath, strings.NewReader(hello+`,"stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer k1")
+	resp, err := http.DefaultClient.Do(req) // hangs if the header waits for the token
+	close(release)
+	if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatal(resp, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if body, err := io.ReadAll(resp.Body); err != nil || !strings.HasSuffix(string(body), "[DONE]\n\n") {
+		t.Errorf("%s, %v", body, err)
+	}
+}

@@ -22,7 +22,7 @@ func (panicking) NewText(string) *tokens.Text { panic("no tokenizer") }
 
 func TestAPanicIsSettledOnce(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Counter = panicking{counter()} })
-	resp, body := w.ask(chatPath, hello+`}`)
+	resp, body := w.ask(chatPath, hello+`,"x_sim":{"usage":"none"}}`)
 	if r := w.recorded(); resp.StatusCode != http.StatusInternalServerError || !strings.Contains(body, `"code":"internal"`) || r.Outcome != "failed" {
 		t.Errorf("%s %s, %+v", resp.Status, body, r)
 	}
