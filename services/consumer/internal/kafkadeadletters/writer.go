@@ -26,8 +26,8 @@ const (
 	HeaderTopic     = "topic"     // where it lay
 	HeaderPartition = "partition" // decimal
 	HeaderOffset    = "offset"    // decimal
-	HeaderCutFrom = "cut_from" // decimal: the value's length in bytes, if it was too large to keep whole
-	HeaderCut     = "cut"      // "key", "headers" or both, with a comma: what else of the message was too large to keep whole
+	HeaderCutFrom   = "cut_from"  // decimal: the value's length in bytes, if it was too large to keep whole
+	HeaderCut       = "cut"       // "key", "headers" or both, with a comma: what else of the message was too large to keep whole
 )
 
 // Kafka's default limit of a message is 1 MiB, key and headers included, so a letter as large as the largest message would not fit. Of such

@@ -241,7 +241,7 @@ func (s *Spool) take(size, queued int64) error {
 
 // Oldest gives events from the head of the queue by their sequence numbers: at least one if there is one, then up to most events and limit bytes.
 func (s *Spool) Oldest(most, limit int) (seqs []uint64, events [][]byte, err error) {
-	read := func(tx *bbolt.Tx) error {
+	read := func(tx *bbolt.Tx) {
 		c, size := tx.Bucket(queueName).Cursor(), 0
 		for k, v := c.First(); k != nil && len(seqs) < most; k, v = c.Next() {
 			if size += len(v) - 8; size > limit && len(seqs) > 0 {
@@ -249,9 +249,8 @@ func (s *Spool) Oldest(most, limit int) (seqs []uint64, events [][]byte, err err
 			}
 			seqs, events = append(seqs, binary.BigEndian.Uint64(k)), append(events, append([]byte(nil), v[8:]...))
 		}
-		return nil
 	}
-	err = guarded(func() error { return s.db.View(read) })
+	err = guarded(func() error { return s.db.View(func(tx *bbolt.Tx) error { read(tx); return nil }) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the spool: %w", err)
 	}
