@@ -32,6 +32,11 @@ test: check-go check-node test-race ## Run every test of every module
 test-short: check-go ## Run the tests that need no servers
 	go test -short -timeout $(TEST_TIMEOUT) work
 
+# Behind a build tag, for it also needs Python. The SDKs are fetched into the user's cache, in the versions of their lock files.
+.PHONY: test-sdks
+test-sdks: check-go check-node check-python ## Test the gateway with OpenAI's own JavaScript and Python SDKs
+	cd services/e2e && go test -tags sdks -v -count=1 -timeout $(TEST_TIMEOUT) -run '^TestOfficialSDKs$$' .
+
 # The shared packages without those that start servers; the race detector would slow servers down, not check them.
 .PHONY: test-race
 test-race: check-go check-cc ## Run the tests of pkg under the race detector
@@ -89,7 +94,7 @@ clean: ## Remove what was built; data in .tollgate/ stays
 
 # Prerequisites: each names its remedy.
 
-.PHONY: check-go check-node check-cc
+.PHONY: check-go check-node check-python check-cc
 check-go:
 	@command -v go >/dev/null || { echo "Go is missing. Install Go 1.26 or later: https://go.dev/dl" >&2; exit 1; }
 	@v=$$(go env GOVERSION); n=$${v#go}; n=$${n%%[-+ r]*}; IFS=. read -r major minor _ <<<"$$n"; \
@@ -100,6 +105,11 @@ check-node:
 	@command -v node >/dev/null && command -v npm >/dev/null || { \
 		echo "Node.js with npm is missing: the embedded databases come as npm packages. Install it from https://nodejs.org" >&2; \
 		echo "or from your system's packages (nodejs and npm)." >&2; exit 1; }
+
+check-python:
+	@command -v python3 >/dev/null && python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Python 3.11 or later with venv and pip is missing. Install it from https://www.python.org or from your system's packages" >&2; \
+		echo "(Debian: python3 and python3-venv)." >&2; exit 1; }
 
 check-cc:
 	@[[ $$(go env CGO_ENABLED) == 1 ]] && command -v "$$(go env CC)" >/dev/null || { \

@@ -12,9 +12,10 @@ import (
 // Role is what a token's bearer may do.
 type Role string
 
-// Service may call the enforcement API; Viewer may read and Admin may change the quota API; OrgAdmin may do so within one org.
+// Service may call the enforcement API, an Instance of it may ask others; Viewer may read and Admin may change the quota API; OrgAdmin may do so within one org.
 const (
 	Service  Role = "service"
+	Instance Role = "instance"
 	Viewer   Role = "viewer"
 	Admin    Role = "admin"
 	OrgAdmin Role = "org-admin"

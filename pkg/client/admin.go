@@ -75,43 +75,12 @@ func (q *Quotas) GetKey(ctx context.Context, id string) (Key, error) {
 	return out, err
 }
 
-// Org is an org and its pool. Version 0: nobody has ever set the pool.
-type Org struct {
-	ID string `json:"org_id"`
-	Pool
-	Version     int64      `json:"version"`
-	UpdatedAt   *time.Time `json:"updated_at"`
-	Propagation string     `json:"propagation"`
-}
-
-// ListOrgs lists orgs in the order of their ids: all that have or had a pool, a user or a key.
-func (q *Quotas) ListOrgs(ctx context.Context, p Page) (orgs []Org, next string, err error) {
-	var out struct {
-		Orgs []Org  `json:"orgs"`
-		Next string `json:"next_cursor"`
-	}
-	err = q.call(ctx, http.MethodGet, "/internal/orgs"+p.query(nil), nil, nil, &out)
-	return out.Orgs, out.Next, err
-}
-
-// GetOrg reads an org's pool.
-func (q *Quotas) GetOrg(ctx context.Context, orgID string) (Org, error) {
-	var out Org
-	err := q.call(ctx, http.MethodGet, "/internal/orgs/"+url.PathEscape(orgID)+"/quota", nil, nil, &out)
-	return out, err
-}
-
-// DeleteOrg lifts an org's pool.
-func (q *Quotas) DeleteOrg(ctx context.Context, orgID string) (Org, error) {
-	var out Org
-	err := q.call(ctx, http.MethodDelete, "/internal/orgs/"+url.PathEscape(orgID)+"/quota", nil, nil, &out)
-	return out, err
-}
+func atQuery(at time.Time) string { return "?at=" + url.QueryEscape(at.UTC().Format(time.RFC3339Nano)) }
 
 // QuotaAt reads what a user's quota was at an instant, by its tier as it was then.
 func (q *Quotas) QuotaAt(ctx context.Context, userID string, at time.Time) (Quota, error) {
 	var out Quota
-	err := q.call(ctx, http.MethodGet, "/internal/quota/"+url.PathEscape(userID)+"?at="+url.QueryEscape(at.UTC().Format(time.RFC3339Nano)), nil, nil, &out)
+	err := q.call(ctx, http.MethodGet, "/internal/quota/"+url.PathEscape(userID)+atQuery(at), nil, nil, &out)
 	return out, err
 }
 
@@ -189,7 +158,7 @@ type AdminToken struct {
 	ExpiresAt *time.Time `json:"expires_at"`
 	RevokedBy string     `json:"revoked_by"`
 	RevokedAt *time.Time `json:"revoked_at"`
-	Token     string     `json:"token"`
+	Token     string     `json:"token,omitempty"`
 }
 
 // CreateAdminToken makes a token. Its name stands for it in histories and is never used again (409).

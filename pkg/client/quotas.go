@@ -25,7 +25,7 @@ type Quota struct {
 	UserID string `json:"user_id"`
 	tier.Quota
 	Overrides   tier.Overrides `json:"overrides"`
-	Propagation string         `json:"propagation"`
+	Propagation string         `json:"propagation,omitempty"`
 }
 
 // QuotaChange states the whole set of a user's own limits: an omitted one is the tier's again, 0 is unlimited. Tier, OrgID and Suspended
@@ -91,9 +91,15 @@ func (q *Quotas) GetTier(ctx context.Context, name string) (tier.Tier, error) {
 	return out, err
 }
 
+// ChangedTier is a tier after a change.
+type ChangedTier struct {
+	tier.Tier
+	Propagation string `json:"propagation"`
+}
+
 // PutTier changes a tier, or adds one.
-func (q *Quotas) PutTier(ctx context.Context, name string, c TierChange) (tier.Tier, error) {
-	var out tier.Tier
+func (q *Quotas) PutTier(ctx context.Context, name string, c TierChange) (ChangedTier, error) {
+	var out ChangedTier
 	err := q.call(ctx, http.MethodPut, "/internal/tiers/"+url.PathEscape(name), ifMatch(c.IfVersion), c, &out)
 	return out, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tollgate-dev/tollgate/pkg/price"
 	"github.com/tollgate-dev/tollgate/pkg/quotalog"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
@@ -29,7 +30,7 @@ type RebuildOptions struct {
 
 // RebuildReport is what RebuildQuotas found.
 type RebuildReport struct {
-	Projections int64 // quotas, keys, pools and tiers that were looked at
+	Projections int64 // quotas, keys, pools, tiers and books of prices that were looked at
 	Events      int64
 	Differences []Difference
 }
@@ -46,8 +47,8 @@ func (r RebuildReport) Left() (n int) {
 
 // Difference is one field of a projection that is not what the events say.
 type Difference struct {
-	Name     string // "user:u1", "api_key:k1", "org:o1", "tier:plus"
-	Field    string // "": the whole
+	Name     string // "user:u1", "api_key:k1", "org:o1", "tier:plus", "price:grok-2"
+	Field    string // of a price, when it begins. "": the whole
 	Stored   string // JSON; "" if there is nothing
 	Derived  string // JSON; "" if there is nothing
 	Repaired bool
@@ -75,7 +76,7 @@ func (d Difference) String() string {
 	return s
 }
 
-// RebuildQuotas derives every projection (quotas, keys but for what is secret, pools, tiers) from the events alone and compares it with what is
+// RebuildQuotas derives every projection (quotas, keys but for what is secret, pools, tiers, prices) from the events alone and compares it with what is
 // stored, of one moment. With Repair what differs is then put right, one subject after the other under its lock, from the events there are by then;
 // changes may go on meanwhile. Enforcement follows a repair within its cache time (60 s), for a repair is no change and makes no version.
 // What only a person can put right, such as a history with a gap or a key whose row is gone, is named and left. The error: Postgres could not be asked.
@@ -86,6 +87,9 @@ func RebuildQuotas(ctx context.Context, s *Store, o RebuildOptions) (RebuildRepo
 			return err
 		}
 		if err := r.tiers(ctx, tx); err != nil {
+			return err
+		}
+		if err := r.prices(ctx, tx); err != nil {
 			return err
 		}
 		return r.subjects(ctx, tx)
@@ -362,6 +366,8 @@ func (r *rebuild) repair(ctx context.Context) error {
 		err := r.store.change(ctx, name, func(tx pgx.Tx) (err error) {
 			if id, ok := strings.CutPrefix(name, TierName("")); ok {
 				why, err = repairTier(ctx, tx, id)
+			} else if model, ok := strings.CutPrefix(name, price.BookName("")); ok {
+				why, err = repairPrices(ctx, tx, model)
 			} else {
 				why, err = repairSubject(ctx, tx, name)
 			}

@@ -12,6 +12,8 @@ var (
 	sqlListAdminTokens string
 	//go:embed sql/list_orgs.sql
 	sqlListOrgs string
+	//go:embed sql/list_price_events.sql
+	sqlListPriceEvents string
 	//go:embed sql/list_refusals.sql
 	sqlListRefusals string
 	//go:embed sql/list_tier_events.sql
@@ -38,12 +40,16 @@ var (
 	sqlRebuildCount string
 	//go:embed sql/rebuild_drop_org.sql
 	sqlRebuildDropOrg string
+	//go:embed sql/rebuild_drop_prices.sql
+	sqlRebuildDropPrices string
 	//go:embed sql/rebuild_drop_quota.sql
 	sqlRebuildDropQuota string
 	//go:embed sql/rebuild_events.sql
 	sqlRebuildEvents string
 	//go:embed sql/rebuild_key.sql
 	sqlRebuildKey string
+	//go:embed sql/rebuild_models.sql
+	sqlRebuildModels string
 	//go:embed sql/rebuild_names.sql
 	sqlRebuildNames string
 	//go:embed sql/rebuild_org_made.sql

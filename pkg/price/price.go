@@ -57,8 +57,8 @@ func Parse(field, text string) (decimal.Decimal, error) {
 
 // CheckInstant tells why a price can't begin at an instant; nil if it can. Events are exact to the millisecond, so a price can't be more so.
 func CheckInstant(at time.Time) error {
-	if y := at.UTC().Year(); y < usage.MinYear || y > usage.MaxYear {
-		return &tier.FieldError{Field: "valid_from", Err: fmt.Errorf("must lie between the years %d and %d", usage.MinYear, usage.MaxYear)}
+	if err := usage.CheckYear(at); err != nil {
+		return &tier.FieldError{Field: "valid_from", Err: err}
 	}
 	if !at.Equal(at.Truncate(time.Millisecond)) {
 		return &tier.FieldError{Field: "valid_from", Err: errors.New("must be a whole number of milliseconds")}

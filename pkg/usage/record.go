@@ -27,6 +27,30 @@ const (
 	MaxYear = 2100
 )
 
+// CheckYear tells why an instant can't be told apart in the ledger; nil if it can.
+func CheckYear(at time.Time) error {
+	if y := at.UTC().Year(); y < MinYear || y > MaxYear {
+		return fmt.Errorf("must lie between the years %d and %d", MinYear, MaxYear)
+	}
+	return nil
+}
+
+// instant is the form of RFC 3339; whether the numbers are a day's is for time.Parse.
+var instant = regexp.MustCompile(`^[0-9-]{10}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
+
+// ParseInstant reads an instant that somebody wrote, for every API and the command line: strictly by RFC 3339 (time.Parse takes more), of the years
+// that the ledger knows. The error is fit for whoever wrote it.
+func ParseInstant(text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil || !instant.MatchString(text) {
+		return time.Time{}, errors.New("must be an RFC 3339 instant, such as 2026-01-02T10:30:00Z")
+	}
+	if err := CheckYear(at); err != nil {
+		return time.Time{}, err
+	}
+	return at, nil
+}
+
 // Outcome tells how a request ended.
 type Outcome string
 
@@ -168,8 +192,8 @@ func (r Record) Validate() error {
 	if r.CachedInputTokens > r.InputTokens && r.Outcome != Adjustment {
 		bad("cached_input_tokens", "is %d, more than the %d input_tokens it is part of", r.CachedInputTokens, r.InputTokens)
 	}
-	if y := time.Time(r.Timestamp).Year(); y < MinYear || y > MaxYear {
-		bad("timestamp", "must lie between the years %d and %d", MinYear, MaxYear)
+	if err := CheckYear(time.Time(r.Timestamp)); err != nil {
+		bad("timestamp", "%v", err)
 	}
 	switch r.Outcome {
 	case Completed, Cancelled, Failed, Expired, Adjustment:

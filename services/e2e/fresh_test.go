@@ -89,7 +89,7 @@ func TestAnsweredChangeIsSeenByTheNextCheckOfEveryInstance(t *testing.T) {
 					}
 					of := client.CheckRequest{APIKeyID: k.ID, Model: "grok-2", EstimatedTokens: &tokens, DryRun: true}
 					check(of, what+": a new key", func(d client.Decision) bool { return d.Allowed })
-					if k, err = q.RevokeKey(t.Context(), k.ID); err != nil || k.Propagation != "done" {
+					if k, err = q.RevokeKey(t.Context(), k.ID, client.KeyChange{}); err != nil || k.Propagation != "done" {
 						t.Error(k, err)
 						return
 					}

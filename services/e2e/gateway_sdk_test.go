@@ -101,3 +101,30 @@ func TestOfficialGoSDKSeesABrokenStreamAsAnError(t *testing.T) {
 		t.Errorf("%d chunks, %v", n, err)
 	}
 }
+
+func TestOfficialGoSDKCallsATool(t *testing.T) {
+	p, _, q := services(t)
+	_, key := keyed(t, q, limits{})
+	c := sdk(p.system.GatewayURL, key, option.WithJSONSet("x_sim", map[string]any{"tool": "look"}))
+	params := chatParams()
+	params.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{Name: "look"})}
+	const arguments = `{"text":" t0 t1 t2 t3"}`
+	whole, err := c.Chat.Completions.New(t.Context(), params)
+	if err != nil || whole.Choices[0].FinishReason != "tool_calls" || whole.Choices[0].Message.ToolCalls[0].Function.Arguments != arguments {
+		t.Fatalf("%+v, %v", whole, err)
+	}
+	stream := c.Chat.Completions.NewStreaming(t.Context(), params)
+	defer stream.Close()
+	var acc openai.ChatCompletionAccumulator
+	for stream.Next() {
+		acc.AddChunk(stream.Current())
+	}
+	if err := stream.Err(); err != nil || acc.Choices[0].Message.ToolCalls[0].Function.Arguments != arguments {
+		t.Errorf("%+v, %v", acc.ChatCompletion, err)
+	}
+	call := whole.Choices[0].Message
+	params.Messages = append(params.Messages, call.ToParam(), openai.ToolMessage("found", call.ToolCalls[0].ID))
+	if whole, err = c.Chat.Completions.New(t.Context(), params); err != nil || whole.Choices[0].Message.Content != " t0 t1 t2 t3" {
+		t.Errorf("%+v, %v", whole, err)
+	}
+}

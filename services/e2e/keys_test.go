@@ -14,7 +14,7 @@ import (
 func TestKeysShareWhatTheirUserAndOrgHave(t *testing.T) {
 	_, e, q := services(t)
 	user, org := newUser(t, q, limits{tpm: 300}), "e2e-"+uuid.NewString()
-	if err := q.PutOrg(t.Context(), org, client.Pool{TPMLimit: 1000}); err != nil {
+	if _, err := q.PutOrg(t.Context(), org, client.Pool{TPMLimit: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	unlimited := tier.Overrides{RPMLimit: new(int64(0)), TPDLimit: new(int64(0)), ConcurrentLimit: new(int64(0)), MaxContext: new(int64(0))}
@@ -44,17 +44,17 @@ func TestKeysShareWhatTheirUserAndOrgHave(t *testing.T) {
 	}
 	ask(keys[0].ID, "tpm", "user")
 	ask(keys[1].ID, "tpm", "user")
-	again, err := q.RotateKey(t.Context(), keys[0].ID)
+	again, err := q.RotateKey(t.Context(), keys[0].ID, client.KeyChange{})
 	if err != nil || again.Secret == keys[0].Secret || again.ID != keys[0].ID {
 		t.Fatal(again, err)
 	}
 	ask(keys[0].ID, "tpm", "user")
-	if k, err := q.RevokeKey(t.Context(), keys[0].ID); err != nil || k.RevokedAt == nil {
+	if k, err := q.RevokeKey(t.Context(), keys[0].ID, client.KeyChange{}); err != nil || k.RevokedAt == nil {
 		t.Fatal(k, err)
 	}
 	ask(keys[0].ID, "suspended", "")
 	ask(keys[1].ID, "tpm", "user")
-	if err := q.PutOrg(t.Context(), org, client.Pool{TPMLimit: 99}); err != nil {
+	if _, err := q.PutOrg(t.Context(), org, client.Pool{TPMLimit: 99}); err != nil {
 		t.Fatal(err)
 	}
 	ask(keys[1].ID, "request_too_large", "org")

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	embedded.MaybeRunChild()
 	chaos.MaybeRunChild()
 	code := m.Run()
-	if err := running.stop(); err != nil {
+	if err := errors.Join(running.stop(), lean.stop()); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: stop:", err)
 		code = max(code, 1)
 	}
@@ -38,7 +38,11 @@ func TestMain(m *testing.M) {
 // ClickHouse.
 var running wholePath
 
+// lean is the path without consumer and ClickHouse, for measurements: these would share this machine's cores, which they do not in production.
+var lean = wholePath{lean: true}
+
 type wholePath struct {
+	lean          bool
 	once          sync.Once
 	err           error
 	stops         []func() error
@@ -52,15 +56,20 @@ type wholePath struct {
 // services gives the running services and clients of both APIs.
 func services(t testing.TB) (*wholePath, *client.Enforcement, *client.Quotas) {
 	t.Helper()
-	running.once.Do(func() { running.err = running.start() })
-	if running.err != nil {
-		t.Fatal(running.err)
+	return running.services(t)
+}
+
+func (p *wholePath) services(t testing.TB) (*wholePath, *client.Enforcement, *client.Quotas) {
+	t.Helper()
+	p.once.Do(func() { p.err = p.start() })
+	if p.err != nil {
+		t.Fatal(p.err)
 	}
-	e := client.NewEnforcement(running.system.EnforcementURL, system.ServiceToken)
-	q := client.NewQuotas(running.system.QuotaURL, system.AdminToken)
+	e := client.NewEnforcement(p.system.EnforcementURL, system.ServiceToken)
+	q := client.NewQuotas(p.system.QuotaURL, system.AdminToken)
 	t.Cleanup(e.Close)
 	t.Cleanup(q.Close)
-	return &running, e, q
+	return p, e, q
 }
 
 func (p *wholePath) start() error {
@@ -89,13 +98,15 @@ func (p *wholePath) start() error {
 		return err
 	}
 	p.stops = append(p.stops, func() error { return pg.Close(context.Background()) })
-	ch, err := clickhouse.Start(ctx, clickhouse.Options{Dir: filepath.Join(dir, "clickhouse"), MaxMemory: 2 << 30, Log: os.Stderr})
-	if err != nil {
-		return err
-	}
-	p.stops = append(p.stops, func() error { return ch.Close(context.Background()) })
 	p.kafka = kafka
-	p.clickhouseDSN = ch.DSN(clickhouse.Database)
+	if !p.lean {
+		ch, err := clickhouse.Start(ctx, clickhouse.Options{Dir: filepath.Join(dir, "clickhouse"), MaxMemory: 2 << 30, Log: os.Stderr})
+		if err != nil {
+			return err
+		}
+		p.stops = append(p.stops, func() error { return ch.Close(context.Background()) })
+		p.clickhouseDSN = ch.DSN(clickhouse.Database)
+	}
 	p.upstream = upstream.New(upstream.Options{Scripted: true, Remember: true})
 	sim := httptest.NewServer(p.upstream)
 	p.stops = append(p.stops, func() error { sim.CloseClientConnections(); sim.Close(); return nil })

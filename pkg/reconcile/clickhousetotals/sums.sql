@@ -1,11 +1,12 @@
 -- Sums of every view, all in one query so that they are asked at nearly the same moment.
 -- Input:  since: Unix seconds (0: all), the start of an hour.
 -- Output: one row a view and hour (of usage_daily: a day that begins at since or later). period: Unix seconds. Tokens and requests are counts.
---         rejections_hourly has refusals only, the others are 0.
-SELECT 'usage_events' AS view, toInt64(toUnixTimestamp(toStartOfHour(timestamp))) AS period,
-    toInt64(countIf(NOT was_rate_limited AND outcome != 'adjustment')) AS requests, toInt64(countIf(was_rate_limited)) AS rejected_requests,
-    sum(e.input_tokens) AS input_tokens, sum(e.output_tokens) AS output_tokens, sum(e.cached_input_tokens) AS cached_input_tokens
-FROM usage_events AS e WHERE {since:Int64} = 0 OR timestamp >= fromUnixTimestamp64Milli({since:Int64} * 1000) GROUP BY period
+--         rejections_hourly has refusals only, the others are 0. usage_events is summed from its rows as they lie: an event that has given way
+--         and its negated copy add up to nothing, so the merging that the view does while it reads (FINAL) is not needed, and takes ten times as long.
+SELECT 'usage_events' AS view, toInt64(toUnixTimestamp(toStartOfHour(timestamp))) AS hour,
+    toInt64(sum(e.requests)), toInt64(sum(e.rejected_requests)), sum(e.input_tokens), sum(e.output_tokens), sum(e.cached_input_tokens)
+FROM usage_ledger AS e
+WHERE e.grain = 'event' AND ({since:Int64} = 0 OR timestamp >= fromUnixTimestamp64Milli({since:Int64} * 1000)) GROUP BY hour
 UNION ALL
 SELECT 'usage_minutely' AS view, toInt64(toUnixTimestamp(toStartOfHour(v.period))) AS hour,
     toInt64(sum(v.requests)), toInt64(sum(v.rejected_requests)), sum(v.input_tokens), sum(v.output_tokens), sum(v.cached_input_tokens)

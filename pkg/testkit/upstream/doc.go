@@ -8,7 +8,8 @@
 // # Faults
 //
 // With Options.Scripted, a request may carry a Script in its field "x_sim" (a gateway has to hand on fields that it doesn't know): delays, an
-// answer that is cut, malformed events, usage that is missing, cumulative or repeated, a compressed answer, an error, an echo of the bytes that came.
+// answer that is cut, malformed events, usage that is missing, cumulative or repeated, a compressed answer, an error, an echo of the bytes that came, a
+// call of a tool.
 //
 // # What it remembers
 //

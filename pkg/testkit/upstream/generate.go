@@ -71,6 +71,10 @@ func (s *Server) generate(sh shape) http.HandlerFunc {
 		if !ok {
 			return
 		}
+		sh := sh
+		if req.calling() {
+			sh = toolCall{req.Script.Tool}
+		}
 		g := &answering{request: req, shape: sh, w: w, a: Answer{Model: req.Model, Prompt: req.prompt(), Cached: req.Script.Cached, Status: http.StatusOK, Body: body}}
 		defer func() { s.note(r, g.a) }()
 		if !pause(r.Context(), time.Duration(req.Script.DelayMS)*time.Millisecond) {

@@ -47,6 +47,7 @@ type Script struct {
 	Encoding     string `json:"encoding,omitempty"`      // gzip, br or zstd
 	Echo         bool   `json:"echo,omitempty"`          // the bytes that came are the answer
 	ContentBytes int    `json:"content_bytes,omitempty"` // of each token's text, instead of its own
+	Tool         string `json:"tool,omitempty"`          // of a chat: the answer calls this tool, until its result is the last message
 }
 
 // Answer is what a request was answered.

@@ -179,6 +179,31 @@ func TestEachEventHasThePriceOfItsOwnInstant(t *testing.T) {
 	}
 }
 
+// Where a price splits a quarter of an hour, costs are summed from events as they lie: one that has given way must leave neither tokens nor a row.
+func TestAnEventThatGaveWayCostsNothing(t *testing.T) {
+	r := newMoneyRig(t)
+	r.start()
+	r.tell(costs("grok-2", "2026-05-01T00:00:00Z", 1, "1", "0.5", "2"), costs("grok-2", "2026-05-20T12:07:00Z", 2, "10", "5", "20"))
+	guess := used("left", "grok-2", "2026-05-20T12:06:00Z", 8_000_000, 0, 0)
+	guess.Outcome = usage.Expired
+	r.send(guess)
+	r.awaitEvents(1)
+	r.awaitRows(2, "SELECT count() FROM prices")
+	if diff := cmp.Diff([]string{"2026-05-01 left grok-2 8000000 0 at 1 0.5 2 = 8 USD"}, r.say(invoiceLines)); diff != "" {
+		t.Errorf("before (-want +got):\n%s", diff)
+	}
+	real := used("acme", "grok-2", "2026-05-20T12:08:00Z", 1_000_000, 0, 1_000_000)
+	real.EventID, real.RequestID = guess.EventID, guess.RequestID
+	r.send(real)
+	r.awaitRows(1, "SELECT count() FROM usage_events WHERE outcome = 'completed'")
+	if diff := cmp.Diff([]string{"2026-05-01 acme grok-2 1000000 1000000 at 10 5 20 = 30 USD"}, r.say(invoiceLines)); diff != "" {
+		t.Errorf("invoice_lines (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"2026-05-20 acme grok-2 1000000 0 1000000 30 USD"}, r.say(costLines)); diff != "" {
+		t.Errorf("cost_daily (-want +got):\n%s", diff)
+	}
+}
+
 // A correction changes tokens and money of the period that it corrects, and no count of requests.
 func TestAdjustmentIsNettedInTheInvoiceLine(t *testing.T) {
 	r := newMoneyRig(t)

@@ -35,7 +35,7 @@ func runFleet(t *testing.T, brokers []string, n int) *fleet {
 	for range n {
 		p := faultproxy.Start(t, server.Addr)
 		cfg := f.config()
-		cfg.RedisURL, cfg.CheckBudget = "redis://"+p.Addr, 200*time.Millisecond
+		cfg.RedisURL, cfg.CheckBudget = "redis://"+p.Addr, time.Second
 		m := run(t, cfg)
 		at, err := url.Parse(m.url)
 		if err != nil {

@@ -137,7 +137,8 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 func newAPI(cfg Config, engine *decide.Engine, limiter *fallback.Limiter, loads httpapi.Loads, health *observe.Health, reg *prometheus.Registry, log *slog.Logger) http.Handler {
-	tokens := auth.Tokens{auth.NewGrant("service", auth.Service, cfg.ServiceToken.Reveal())}
+	service := cfg.ServiceToken.Reveal()
+	tokens := auth.Tokens{auth.NewGrant("service", auth.Service, service), auth.NewGrant("another instance", auth.Instance, httppeer.Token(service))}
 	if cfg.AdminToken != "" {
 		tokens = append(tokens, auth.NewGrant("admin", auth.Admin, cfg.AdminToken.Reveal()))
 	}

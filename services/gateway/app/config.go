@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -46,7 +48,8 @@ type Config struct {
 	Dialect      string        `env:"TOLLGATE_HEADER_DIALECT" envDefault:"tollgate"`
 	Predicted    int64         `env:"TOLLGATE_PREDICTED_OUTPUT" envDefault:"1024"` // tokens
 	MaxBody      int64         `env:"TOLLGATE_MAX_BODY_BYTES" envDefault:"20971520"`
-	Lease        time.Duration `env:"TOLLGATE_LEASE" envDefault:"600s"` // enforcement's
+	MaxBodies    int64         `env:"TOLLGATE_MAX_BODIES_BYTES" envDefault:"536870912"` // of all requests together
+	Lease        time.Duration `env:"TOLLGATE_LEASE" envDefault:"600s"`                 // enforcement's
 	UpstreamWait time.Duration `env:"TOLLGATE_UPSTREAM_TIMEOUT" envDefault:"10m"`
 	UpstreamIdle time.Duration `env:"TOLLGATE_UPSTREAM_IDLE_TIMEOUT" envDefault:"2m"`
 	ClientStall  time.Duration `env:"TOLLGATE_CLIENT_STALL_TIMEOUT" envDefault:"1m"`
@@ -104,6 +107,11 @@ func (c *Config) Validate() error {
 	if _, err := c.publicKey(); err != nil {
 		bad("TOLLGATE_JWT_PUBLIC_KEY", "%v", err)
 	}
+	for _, name := range c.ForwardHeaders {
+		if !headerName.MatchString(name) || kept[http.CanonicalHeaderKey(name)] {
+			bad("TOLLGATE_UPSTREAM_FORWARD_HEADERS", "%q can't be handed on: it is no header's name, or one of the connection's or the credential's", name)
+		}
+	}
 	if len(c.Models) == 0 {
 		bad("TOLLGATE_MODELS", "must name a model at least")
 	}
@@ -128,6 +136,7 @@ func (c *Config) Validate() error {
 	}{
 		{"TOLLGATE_PREDICTED_OUTPUT", c.Predicted, 1, limit.MaxAmount},
 		{"TOLLGATE_MAX_BODY_BYTES", c.MaxBody, 1 << 10, 1 << 30},
+		{"TOLLGATE_MAX_BODIES_BYTES", c.MaxBodies, c.MaxBody, 1 << 40},
 		{"TOLLGATE_CONNECTIONS", int64(c.Connections), 1, 1 << 20},
 	} {
 		if f.v < f.min || f.v > f.max {
@@ -152,6 +161,14 @@ func (c *Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
+// kept are headers of a request that must not reach the inference server as they came: the connection's own, credentials, and those that the gateway
+// states itself.
+var kept = map[string]bool{"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "Host": true, "Content-Length": true, "Content-Encoding": true,
+	"Accept-Encoding": true, "X-Request-Id": true, "Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Te": true, "Trailer": true,
+	"Transfer-Encoding": true, "Upgrade": true, "Expect": true, "Range": true}
 
 func (c *Config) publicKey() (*rsa.PublicKey, error) {
 	if c.JWTPublicKey == "" {

@@ -37,7 +37,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return s.stack.Abort(err)
 	}
-	s.out.Say("\nServing after %s. Addresses, tokens and passwords: %s (only you can read it)\n%s",
+	s.out.Say("\nServing after %s.\nAddresses, tokens and passwords: %s (only you can read it)\n%s",
 		console.Took(time.Since(s.begin)), filepath.Join(cfg.DataDir, kept.EnvFile), tryIt(cfg.DataDir))
 
 	verdict := s.demonstrate(ctx)
@@ -56,13 +56,14 @@ func Run(ctx context.Context, cfg Config) error {
 
 // standalone is one run.
 type standalone struct {
-	cfg    Config
-	out    *console.Console
-	stack  *lifecycle.Stack
-	kept   *kept.State
-	stores stores.Set
-	begin  time.Time
-	asked  time.Time // when the stop began
+	cfg       Config
+	out       *console.Console
+	stack     *lifecycle.Stack
+	kept      *kept.State
+	stores    stores.Set
+	simulated bool // the inference server is
+	begin     time.Time
+	asked     time.Time // when the stop began
 }
 
 // openDataDir makes the data directory this run's own, and reads what the last one kept.

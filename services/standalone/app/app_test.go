@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/client"
 	"github.com/tollgate-dev/tollgate/pkg/embedded"
 	"github.com/tollgate-dev/tollgate/pkg/embedded/process"
+	"github.com/tollgate-dev/tollgate/pkg/testkit/upstream"
 )
 
 // asStandalone makes this test binary the command itself: what is tested is a process, with its signals and its exit code.
@@ -98,7 +100,8 @@ func firstRun(t *testing.T) {
 
 func TestSampleTrafficEndsWithLogAndLedgerInAgreement(t *testing.T) {
 	firstRun(t)
-	for _, want := range []string{"Serving after", "enterprise", "concurrent", "They agree: every event is in the ledger, once", "Stopped in"} {
+	for _, want := range []string{"Serving after", "200, 13 events, [DONE]", "left at event 4", "403 model_not_allowed", "no: model", "401 invalid_api_key", "429, come again in", "no: rpm",
+		"very next request       200, usage 13 + 12", "owes 0.0", "demo-enterprise", "concurrent", " USD", "clients counted", "by the answers", "They agree: every event is in the ledger, once", "Stopped in"} {
 		if !strings.Contains(shared.out, want) {
 			t.Errorf("%q is not in\n%s", want, shared.out)
 		}
@@ -149,7 +152,10 @@ func TestSecondStartFindsItsDataAndCtrlCStopsItWithZero(t *testing.T) {
 	firstRun(t)
 	before := readEnv(t)
 	dir := filepath.Join(shared.dir, "data")
-	c := newCommand(dir, shared.ports, "-no-traffic")
+	own := httptest.NewServer(upstream.New(upstream.Options{})) // it gets no sample traffic
+	defer own.Close()
+	c := newCommand(dir, shared.ports)
+	c.Env = append(c.Env, "TOLLGATE_UPSTREAM_URL="+own.URL)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -166,6 +172,9 @@ func TestSecondStartFindsItsDataAndCtrlCStopsItWithZero(t *testing.T) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+	if !strings.Contains(c.out.String(), "No sample traffic: TOLLGATE_UPSTREAM_URL") {
+		t.Errorf("a server of the user's own:\n%s", c.out)
+	}
 	after := readEnv(t)
 	for _, name := range []string{"TOLLGATE_SERVICE_TOKEN", "TOLLGATE_ADMIN_TOKEN", "TOLLGATE_VIEWER_TOKEN", "TOLLGATE_FINANCE_PASSWORD"} {
 		if before[name] != after[name] {
@@ -178,6 +187,9 @@ func TestSecondStartFindsItsDataAndCtrlCStopsItWithZero(t *testing.T) {
 	}
 	if got := ask(t, after, "SELECT count() > 0 FROM tollgate.usage_events WHERE user_id = 'demo-plus'"); got != "1" {
 		t.Errorf("the ledger forgot demo-plus: %s", got)
+	}
+	if keys, _, err := client.NewQuotas(after["TOLLGATE_QUOTA_URL"], after["TOLLGATE_ADMIN_TOKEN"]).ListKeys(t.Context(), "demo-plus", "", client.Page{}); err != nil || len(keys) != 1 || keys[0].RevokedAt == nil {
+		t.Errorf("the sample traffic left a key that is good: %+v, %v", keys, err)
 	}
 	t.Run("the gateway serves by a new key", func(t *testing.T) {
 		key, err := client.NewQuotas(after["TOLLGATE_QUOTA_URL"], after["TOLLGATE_ADMIN_TOKEN"]).CreateKey(t.Context(), client.NewKey{UserID: "demo-plus", Name: "test"})

@@ -69,8 +69,8 @@ func Load(args, environ []string, stdout, stderr io.Writer) (Config, error) {
 	c := Config{Environ: environ, Out: stdout}
 	fs := flag.NewFlagSet("standalone", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	fs.DurationVar(&c.Traffic, "traffic", 10*time.Second, "how long to drive sample traffic")
-	none := fs.Bool("no-traffic", false, "drive no sample traffic")
+	fs.DurationVar(&c.Traffic, "traffic", 10*time.Second, "how long to send sample traffic of all tiers through the gateway")
+	none := fs.Bool("no-traffic", false, "send no sample traffic")
 	fs.BoolVar(&c.Exit, "exit", false, "stop after the check that log and ledger agree; exit 1 if they don't")
 	if err := fs.Parse(args); err != nil {
 		return c, err

@@ -1,8 +1,13 @@
 package app
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,48 +41,136 @@ func (s *standalone) demonstrate(ctx context.Context) error {
 	return err
 }
 
-// drive shows the sample traffic until the ledger has counted all of it.
-func (s *standalone) drive(ctx context.Context) error {
-	profiles := traffic.Profiles()
+// drive sends the sample traffic through the gateway and shows it until the ledger has counted and priced all of it.
+func (s *standalone) drive(ctx context.Context) (err error) {
+	if !s.simulated {
+		s.out.Say("No sample traffic: TOLLGATE_UPSTREAM_URL is an inference server of yours.")
+		return nil
+	}
 	quotas := client.NewQuotas(baseURL(s.cfg.QuotaAddr), s.kept.AdminToken)
 	defer quotas.Close()
-	if err := traffic.Subscribe(ctx, quotas, profiles); err != nil {
-		return err
-	}
-	users := make([]string, len(profiles))
-	for i, p := range profiles {
-		users[i] = p.User
-	}
-	book, err := ledger.Open(s.stores.ClickHouseURL, users)
+	book, err := ledger.Open(s.stores.ClickHouseURL)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = book.Close() }()
+	if err := traffic.Price(ctx, quotas); err != nil {
+		return err
+	}
+	api := &traffic.Gateway{URL: baseURL(s.cfg.GatewayAddr), HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
+	defer api.HTTP.CloseIdleConnections()
 
-	s.out.Say("Sample traffic through the HTTP APIs: one user of each tier (demo-free, demo-plus, …)\n")
-	tally := traffic.NewTally(profiles)
-	v := &view{s: s, tally: tally, planned: s.cfg.Traffic, begin: time.Now()}
-	watchCtx, stopWatching := context.WithCancel(ctx)
-	defer stopWatching()
-	before, err := book.Events(ctx)
+	var customers []traffic.Customer
+	defer func() { // the secrets are gone with this process
+		err = errors.Join(err, traffic.Unsubscribe(context.WithoutCancel(ctx), quotas, customers))
+	}()
+	story, err := traffic.NewStory(ctx, quotas)
 	if err != nil {
 		return err
 	}
-	var watchers sync.WaitGroup
-	watchers.Go(func() { v.watch(watchCtx, book, before) })
-	watchers.Go(func() { v.show(watchCtx) })
+	customers = append(customers, story.Customer)
+	if err := s.tell(ctx, story, api, quotas, book); err != nil {
+		return err
+	}
+	profiles := traffic.Profiles()
+	subscribed, err := traffic.Subscribe(ctx, quotas, profiles)
+	customers = append(customers, subscribed...)
+	if err != nil {
+		return err
+	}
+	return s.crowd(ctx, profiles, subscribed, api, book)
+}
 
-	api := client.NewEnforcement(baseURL(s.cfg.EnforcementAddr), s.kept.ServiceToken)
-	defer api.Close()
-	traffic.Run(ctx, api, profiles, s.cfg.Traffic, tally)
+// tell shows one customer's requests, one at a time.
+func (s *standalone) tell(ctx context.Context, story *traffic.Story, api traffic.Asker, quotas traffic.Quotas, book *ledger.Reader) error {
+	s.out.Say("A new customer, free tier, step by step at %s/v1\n", baseURL(s.cfg.GatewayAddr))
+	err := story.Tell(ctx, api, quotas, book, func() {
+		if s.out.Terminal() {
+			s.out.Draw(story.Lines())
+		}
+	})
+	s.out.Draw(story.Lines())
+	s.out.EndTable()
+	if err != nil {
+		return err
+	}
+	bills, err := bills(ctx, book, []string{story.Key.ID})
+	if err == nil {
+		s.out.Say("\n  ledger: the tokens that are billed, in + out. %s owes %s.", story.User, cmp.Or(bills[len(bills)-1].Cost, "nothing yet: no price"))
+	}
+	return err
+}
+
+// crowd has the users of all tiers send at once, and shows what they are billed.
+func (s *standalone) crowd(ctx context.Context, profiles []traffic.Profile, customers []traffic.Customer, api traffic.Asker, book *ledger.Reader) error {
+	s.out.Say("\n%.0f seconds of traffic: a customer of each tier, all at once through the gateway\n", s.cfg.Traffic.Seconds())
+	var keys, users []string
+	for _, c := range customers {
+		keys, users = append(keys, c.Key.ID), append(users, c.User)
+	}
+	tally := traffic.NewTally(profiles)
+	v := &view{s: s, tally: tally, planned: s.cfg.Traffic, begin: time.Now(), keys: keys}
+	watchCtx, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	var watchers sync.WaitGroup
+	watchers.Go(func() { v.watch(watchCtx, book) })
+	watchers.Go(func() { v.show(watchCtx) })
+	traffic.Run(ctx, api, profiles, customers, s.cfg.Traffic, tally)
 	v.finish(ctx)
 	stopWatching()
 	watchers.Wait()
 	v.last()
-	if snap := tally.Snapshot(); snap.Errors > 0 {
-		return fmt.Errorf("%d calls of the sample traffic failed, last: %s", snap.Errors, snap.LastError)
+	snap := tally.Snapshot()
+	if snap.Errors > 0 {
+		return fmt.Errorf("%d requests of the sample traffic failed, last: %s", snap.Errors, snap.LastError)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return s.showBills(ctx, book, keys, users, snap.Total)
+}
+
+// showBills shows what the ledger bills, and holds it against what the answers told their clients.
+func (s *standalone) showBills(ctx context.Context, book *ledger.Reader, keys, users []string, told traffic.Row) error {
+	all, err := bills(ctx, book, keys)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(all[:len(all)-1], func(a, b traffic.Bill) int { return slices.Index(users, a.User) - slices.Index(users, b.User) })
+	s.out.Say("\nWhat the ledger bills for that:\n\n%s", strings.Join(traffic.Bills(all, &told), "\n"))
+	reasons, err := book.Reasons(ctx, keys)
+	if err != nil {
+		return err
+	}
+	var why []string
+	for _, r := range reasons {
+		why = append(why, r.Name+" "+traffic.Count(r.Requests))
+	}
+	if len(why) > 0 {
+		s.out.Say("\n  why refused: %s", strings.Join(why, ", "))
+	}
+	if b := all[len(all)-1]; b.Input != told.Input || b.Output != told.Output {
+		return fmt.Errorf("the ledger bills %d and %d tokens, the answers told %d and %d", b.Input, b.Output, told.Input, told.Output)
 	}
 	return nil
+}
+
+// bills waits until the ledger has a price for everything: prices come to it by Kafka, too.
+func bills(ctx context.Context, book *ledger.Reader, keys []string) ([]traffic.Bill, error) {
+	deadline := time.Now().Add(ledgerWithin)
+	for {
+		all, err := book.Bills(ctx, keys)
+		if err == nil && len(all) == 0 {
+			err = errors.New("the ledger has nothing of the sample traffic")
+		}
+		if err == nil && all[len(all)-1].Cost != "" || ctx.Err() != nil || time.Now().After(deadline) {
+			return all, err
+		}
+		select {
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // view shows the traffic while it runs.
@@ -86,6 +179,7 @@ type view struct {
 	tally   *traffic.Tally
 	planned time.Duration
 	begin   time.Time
+	keys    []string
 
 	mu     sync.Mutex
 	ledger traffic.Ledger
@@ -100,12 +194,11 @@ func (v *view) seen() traffic.Ledger {
 }
 
 // watch follows the ledger. Its lag is how long ago the log already held what the ledger counts now.
-func (v *view) watch(ctx context.Context, book *ledger.Reader, before int64) {
+func (v *view) watch(ctx context.Context, book *ledger.Reader) {
 	var sent history
 	for {
 		sent.add(v.tally.Snapshot().Events())
-		if n, err := book.Events(ctx); err == nil {
-			n -= before
+		if n, err := book.Events(ctx, v.keys); err == nil {
 			v.mu.Lock()
 			v.ledger = traffic.Ledger{Events: n, Lag: sent.since(n), Known: true}
 			v.mu.Unlock()
@@ -173,6 +266,9 @@ func (v *view) finish(ctx context.Context) {
 
 // last leaves the whole table standing.
 func (v *view) last() {
+	if !v.s.out.Terminal() {
+		v.s.out.Say("")
+	}
 	v.s.out.Draw(traffic.Table(v.tally.Snapshot(), v.seen(), v.elapsed(), v.planned))
 	v.s.out.EndTable()
 }

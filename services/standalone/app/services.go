@@ -76,7 +76,7 @@ func (s *standalone) startService(ctx context.Context, svc service, environ []st
 	s.stack.Defer(svc.name+" log", func(context.Context) error { return log.Close() })
 	var begin time.Time
 	s.stack.Defer(svc.name+" words", func(context.Context) error { // runs once the service has stopped
-		s.out.Say("  %-12s %-62s %8s", svc.name, "stopped", console.Took(time.Since(begin)))
+		s.out.Say("  %-12s %-55s %8s", svc.name, "stopped", console.Took(time.Since(begin)))
 		return nil
 	})
 	failed := make(chan error, 1)

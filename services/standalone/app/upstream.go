@@ -24,8 +24,8 @@ func (s *standalone) startUpstream(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for the simulated inference server: %w", err)
 	}
-	s.cfg.UpstreamURL = "http://" + l.Addr().String()
-	srv := &http.Server{Handler: upstream.New(upstream.Options{Pace: tokenPace}), ReadHeaderTimeout: 5 * time.Second}
+	s.cfg.UpstreamURL, s.simulated = "http://"+l.Addr().String(), true
+	srv := &http.Server{Handler: upstream.New(upstream.Options{Pace: tokenPace, Scripted: true}), ReadHeaderTimeout: 5 * time.Second}
 	s.stack.Go("inference", func(ctx context.Context) error {
 		failed := make(chan error, 1)
 		go func() { failed <- srv.Serve(l) }()
@@ -40,6 +40,6 @@ func (s *standalone) startUpstream(ctx context.Context) error {
 		}
 		return err
 	})
-	done("simulated, " + s.cfg.UpstreamURL + "; TOLLGATE_UPSTREAM_URL takes yours")
+	done("simulated, " + s.cfg.UpstreamURL)
 	return nil
 }

@@ -57,7 +57,7 @@ func listQueries(s *session, queries []migrations.Query) error {
 	if s.output == outputJSON {
 		return show.JSON(s.Stdout, lines)
 	}
-	return show.Grid(s.Stdout, []string{"NAME", "QUESTION", "PARAMETERS"}, make([]bool, 3), rows)
+	return show.Grid(s.Stdout, []string{"name", "question", "parameters"}, make([]bool, 3), rows)
 }
 
 func oneQuery(s *session, q migrations.Query) *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tollgate-dev/tollgate/pkg/usage"
+	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/show"
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/tail"
 )
 
@@ -61,6 +62,7 @@ line is one record with its place in the log. Records of one payer come in order
 	fs.StringVar(&f.Key, "key", "", "only of this API `key`'s id")
 	fs.StringVar(&f.Model, "model", "", "only of this served `model`")
 	fs.StringVar(&f.Outcome, "outcome", "", "only with this `outcome`: completed, cancelled, failed, expired, rejected, adjustment")
+	s.complete(cmd, "outcome", fixed("completed", "cancelled", "failed", "expired", "rejected", "adjustment"))
 	fs.DurationVar(&since, "since", 0, "begin with what was written so long ago (0: with what comes)")
 	fs.Int64Var(&limit, "limit", 0, "end after so many `records` (0: never)")
 	return cmd
@@ -68,7 +70,11 @@ line is one record with its place in the log. Records of one payer come in order
 
 func (s *session) showRecord(m tail.Message) error {
 	if s.output == outputJSON {
-		return json.NewEncoder(s.Stdout).Encode(m)
+		b, err := json.Marshal(m)
+		if err == nil {
+			_, err = fmt.Fprintln(s.Stdout, show.Escape(string(b)))
+		}
+		return err
 	}
 	r := &m.Record
 	payer := r.Subject().String()
@@ -79,6 +85,6 @@ func (s *session) showRecord(m tail.Message) error {
 	if r.WasRateLimited {
 		what = strings.TrimSpace(r.Reason + " " + r.Scope)
 	}
-	_, err := fmt.Fprintf(s.Stdout, "%s  %-10s  %-32s  %-12s  %-20s  %s\n", r.Timestamp, r.Outcome, payer, r.Tier, r.Model, what)
+	_, err := fmt.Fprintf(s.Stdout, "%s  %-10s  %-32s  %-12s  %-20s  %s\n", r.Timestamp, r.Outcome, show.Text(payer), show.Text(r.Tier), show.Text(r.Model), show.Text(what))
 	return err
 }

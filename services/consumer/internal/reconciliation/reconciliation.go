@@ -54,16 +54,17 @@ func (w *Watch) Register(reg prometheus.Registerer) {
 	}
 }
 
-// Run compares at once and then every so often, until ctx ends.
+// Run compares at once and then every so often, until ctx ends. Comparisons of a ledger so large that one takes long follow each other more
+// slowly: at most a tenth of the time is spent on them.
 func (w *Watch) Run(ctx context.Context) error {
-	tick := time.NewTicker(w.Every)
-	defer tick.Stop()
 	for {
+		began := time.Now()
 		if err := w.compare(ctx); err != nil && ctx.Err() == nil {
 			w.Log.Warn("log and ledger could not be compared", "err", err)
 		}
+		took := time.Since(began)
 		select {
-		case <-tick.C:
+		case <-time.After(max(w.Every-took, 9*took)):
 		case <-ctx.Done():
 			return nil
 		}

@@ -90,3 +90,34 @@ func TestEachRoundSetsTheGaugesAndNamesEachDifference(t *testing.T) {
 		}
 	})
 }
+
+// slow is a ledger of so many events that its sums take a while.
+type slow struct {
+	views
+	takes  time.Duration
+	rounds int
+}
+
+func (s *slow) Sums(ctx context.Context, since time.Time) ([]reconcile.Sum, error) {
+	s.rounds++
+	time.Sleep(s.takes)
+	return s.views.Sums(ctx, since)
+}
+
+func TestAtMostATenthOfTheTimeIsSpentOnComparisons(t *testing.T) {
+	for takes, want := range map[time.Duration]int{0: 60, time.Second: 60, 30 * time.Second: 12} {
+		synctest.Test(t, func(t *testing.T) {
+			ledger := &slow{takes: takes}
+			w := &Watch{Ledger: ledger, Beyond: func(context.Context) error { return nil }, Every: time.Minute, Log: slog.New(slog.DiscardHandler), Now: time.Now}
+			w.Register(prometheus.NewRegistry())
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour-time.Nanosecond)
+			defer cancel()
+			if err := w.Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if ledger.rounds != want {
+				t.Errorf("%d comparisons in an hour, want %d, if one takes %s", ledger.rounds, want, takes)
+			}
+		})
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -91,12 +90,9 @@ func (b adjustBody) adjustment() (decide.Adjustment, error) {
 		}
 	}
 	if b.Timestamp != nil {
-		at, err := time.Parse(time.RFC3339Nano, *b.Timestamp)
-		switch {
-		case err != nil:
-			f.add("timestamp", "must be an RFC 3339 instant, such as 2026-01-01T12:00:00Z")
-		case at.UTC().Year() < usage.MinYear || at.UTC().Year() > usage.MaxYear:
-			f.add("timestamp", "must lie between the years %d and %d", usage.MinYear, usage.MaxYear)
+		at, err := usage.ParseInstant(*b.Timestamp)
+		if err != nil {
+			f.add("timestamp", "%v", err)
 		}
 		a.At = at
 	}
@@ -124,7 +120,7 @@ type adjustAnswer struct {
 }
 
 // adjust corrects an earlier event. Who did it and why is in the log, not in the event, which has no place for it.
-func (s *server) adjust(w http.ResponseWriter, r *http.Request) error {
+func (s *server) adjust(w http.ResponseWriter, r *http.Request, g auth.Grant) error {
 	var b adjustBody
 	if err := strictjson.Read(r, &b); err != nil {
 		return err
@@ -138,7 +134,6 @@ func (s *server) adjust(w http.ResponseWriter, r *http.Request) error {
 		return problem.Invalid(problem.FieldError{Field: "timestamp", Detail: "must not lie in the future: what is corrected has been"})
 	}
 	s.m.adjust(err)
-	g, _ := s.tokens.Find(auth.Bearer(r))
 	result := "durable"
 	if err != nil {
 		result = "not durable"

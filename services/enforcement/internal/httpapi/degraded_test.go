@@ -59,19 +59,20 @@ func TestAnswersSayWhetherRedisWasThere(t *testing.T) {
 	}
 }
 
-// Only who has the service token may ask; the question is answered by who is given, and its faults are a problem document.
-func TestAnotherInstanceAsksWithTheServiceToken(t *testing.T) {
+// Only who has the instances' token may ask; the question is answered by who is given, and its faults are a problem document.
+func TestAnotherInstanceAsksWithATokenOfItsOwn(t *testing.T) {
 	w := newWorld(t)
 	asked := 0
 	w.Handler = New(Options{Engine: decide.New(w, w.limiter, w, decide.Options{Now: w.clock}), Loads: w, Health: observe.NewHealth(), Registry: prometheus.NewRegistry(),
-		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, token), auth.NewGrant("admin", auth.Admin, adminToken)}, PeerPath: "/internal/instances/ask",
+		Tokens: auth.Tokens{auth.NewGrant("service", auth.Service, token), auth.NewGrant("admin", auth.Admin, adminToken), auth.NewGrant("instance", auth.Instance, "of-instances")}, PeerPath: "/internal/instances/ask",
 		Peer: func(_ http.ResponseWriter, r *http.Request) error {
 			if asked++; r.ContentLength == 0 {
 				return problem.Invalid(problem.FieldError{Field: "subject", Detail: "is missing"})
 			}
 			return nil
 		}})
-	for bearer, want := range map[string]int{"": 200, "-": 401, "Bearer wrong": 401, "Bearer " + adminToken: 403} {
+	const own = "Bearer of-instances"
+	for bearer, want := range map[string]int{own: 200, "": 403, "-": 401, "Bearer wrong": 401, "Bearer " + adminToken: 403} {
 		resp := call{method: "POST", path: "/internal/instances/ask", body: "{}", token: bearer, unlisted: true}.do(t, w)
 		if resp.StatusCode != want {
 			t.Errorf("%q: %d, want %d", bearer, resp.StatusCode, want)
@@ -80,10 +81,13 @@ func TestAnotherInstanceAsksWithTheServiceToken(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
 	}
-	if p := read[problem.Problem](t, call{method: "POST", path: "/internal/instances/ask", unlisted: true}.do(t, w), 400); !strings.Contains(fmt.Sprint(p.Errors), "subject") {
+	if p := read[problem.Problem](t, call{method: "POST", path: "/internal/instances/ask", token: own, unlisted: true}.do(t, w), 400); !strings.Contains(fmt.Sprint(p.Errors), "subject") {
 		t.Errorf("%+v", p)
 	}
-	if resp := (call{method: "GET", path: "/internal/instances/ask", unlisted: true}).do(t, w); resp.StatusCode != http.StatusMethodNotAllowed {
+	if resp := (call{method: "POST", path: "/internal/rate-limit/check", body: "{}", token: own}).do(t, w); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a check with the token of instances: %d", resp.StatusCode)
+	}
+	if resp := (call{method: "GET", path: "/internal/instances/ask", token: own, unlisted: true}).do(t, w); resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("GET: %d", resp.StatusCode)
 	}
 }

@@ -115,7 +115,7 @@ func (s *server) getLoad(w http.ResponseWriter, _ *http.Request) error {
 // mountLoad adds the two calls of /internal/load.
 func (s *server) mountLoad(mux *http.ServeMux) {
 	const path = "/internal/load"
-	mux.Handle(http.MethodPut+" "+path, s.route(path, s.authorised(s.putLoad, auth.Service)))
-	mux.Handle(http.MethodGet+" "+path, s.route(path, s.authorised(s.getLoad, auth.Service, auth.Admin)))
-	mux.Handle(path, s.route(path, s.authorised(methodNotAllowed(http.MethodGet+", "+http.MethodPut), auth.Service, auth.Admin)))
+	mux.Handle(http.MethodPut+" "+path, s.route(path, s.authorised(whoever(s.putLoad), auth.Service)))
+	mux.Handle(http.MethodGet+" "+path, s.route(path, s.authorised(whoever(s.getLoad), auth.Service, auth.Admin)))
+	mux.Handle(path, s.route(path, s.authorised(whoever(methodNotAllowed(http.MethodGet+", "+http.MethodPut)), auth.Service, auth.Admin)))
 }

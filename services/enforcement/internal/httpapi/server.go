@@ -69,25 +69,25 @@ func New(o Options) http.Handler {
 	for _, r := range []struct {
 		method, template string
 		role             auth.Role
-		h                handlerFunc
+		h                grantedFunc
 	}{
-		{http.MethodPost, "/internal/rate-limit/check", auth.Service, s.check},
-		{http.MethodPost, "/internal/rate-limit/consume", auth.Service, s.consume},
-		{http.MethodPost, "/internal/rate-limit/record", auth.Service, s.record},
-		{http.MethodGet, "/internal/rate-limit/status/user/{user_id}", auth.Service, s.userStatus},
-		{http.MethodGet, "/internal/rate-limit/status/api_key/{key_id}", auth.Service, s.keyStatus},
+		{http.MethodPost, "/internal/rate-limit/check", auth.Service, whoever(s.check)},
+		{http.MethodPost, "/internal/rate-limit/consume", auth.Service, whoever(s.consume)},
+		{http.MethodPost, "/internal/rate-limit/record", auth.Service, whoever(s.record)},
+		{http.MethodGet, "/internal/rate-limit/status/user/{user_id}", auth.Service, whoever(s.userStatus)},
+		{http.MethodGet, "/internal/rate-limit/status/api_key/{key_id}", auth.Service, whoever(s.keyStatus)},
 		{http.MethodPost, "/internal/adjustments", auth.Admin, s.adjust},
 	} {
 		mux.Handle(r.method+" "+r.template, s.route(r.template, s.authorised(r.h, r.role)))
-		mux.Handle(r.template, s.route(r.template, s.authorised(methodNotAllowed(r.method), r.role)))
+		mux.Handle(r.template, s.route(r.template, s.authorised(whoever(methodNotAllowed(r.method)), r.role)))
 	}
 	s.mountLoad(mux)
 	if o.Peer != nil {
-		mux.Handle(http.MethodPost+" "+o.PeerPath, s.route(o.PeerPath, s.authorised(o.Peer, auth.Service)))
-		mux.Handle(o.PeerPath, s.route(o.PeerPath, s.authorised(methodNotAllowed(http.MethodPost), auth.Service)))
+		mux.Handle(http.MethodPost+" "+o.PeerPath, s.route(o.PeerPath, s.authorised(whoever(o.Peer), auth.Instance)))
+		mux.Handle(o.PeerPath, s.route(o.PeerPath, s.authorised(whoever(methodNotAllowed(http.MethodPost)), auth.Instance)))
 	}
 	for _, p := range []string{"/internal", "/internal/"} { // without the first the mux would redirect to the second
-		mux.Handle(p, s.route("other", s.authorised(notFound, auth.Service, auth.Admin)))
+		mux.Handle(p, s.route("other", s.authorised(whoever(notFound), auth.Service, auth.Admin)))
 	}
 	mux.Handle("/", s.route("other", notFound))
 	s.handler = mux
@@ -97,7 +97,7 @@ func New(o Options) http.Handler {
 // ServeHTTP answers a path that is not in its canonical form with 404; the mux would redirect it.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); path.Clean(p) != p {
-		s.route("other", s.authorised(notFound, auth.Service, auth.Admin)).ServeHTTP(w, r)
+		s.route("other", s.authorised(whoever(notFound), auth.Service, auth.Admin)).ServeHTTP(w, r)
 		return
 	}
 	s.handler.ServeHTTP(w, r)
@@ -105,6 +105,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // handlerFunc answers, or returns why it can't.
 type handlerFunc func(w http.ResponseWriter, r *http.Request) error
+
+// grantedFunc is a handlerFunc that is told who calls.
+type grantedFunc func(w http.ResponseWriter, r *http.Request, g auth.Grant) error
+
+// whoever makes a grantedFunc of a handler to which the caller's name is nothing.
+func whoever(h handlerFunc) grantedFunc {
+	return func(w http.ResponseWriter, r *http.Request, _ auth.Grant) error { return h(w, r) }
+}
 
 // route gives a request its id, counts it by the route's template, and turns what the handler returns into a problem document.
 func (s *server) route(template string, h handlerFunc) http.Handler {
@@ -137,7 +145,7 @@ func (s *server) route(template string, h handlerFunc) http.Handler {
 }
 
 // authorised lets only bearers of a token of one of the roles through. A known one of another role is logged by its name; a token never is.
-func (s *server) authorised(h handlerFunc, roles ...auth.Role) handlerFunc {
+func (s *server) authorised(h grantedFunc, roles ...auth.Role) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		g, ok := s.tokens.Find(auth.Bearer(r))
 		switch {
@@ -147,7 +155,7 @@ func (s *server) authorised(h handlerFunc, roles ...auth.Role) handlerFunc {
 			s.log.WarnContext(r.Context(), "refused", "reason", problem.CodeForbidden, "actor", g.Name, "route", r.Pattern, "request_id", w.Header().Get("X-Request-Id"))
 			return problem.New(http.StatusForbidden, problem.CodeForbidden, "This token's role does not allow that.")
 		}
-		return h(w, r)
+		return h(w, r, g)
 	}
 }
 

@@ -3,6 +3,9 @@ package httppeer
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -67,6 +70,14 @@ type consumption struct {
 	LeaseUntil  time.Time               `json:"lease_until"`
 }
 
+// Token is what instances show each other. It is derived from the service token, which can't be found from it: whoever has himself asked, by an
+// address of his own in Redis, learns nothing that is good for another call.
+func Token(service string) string {
+	mac := hmac.New(sha256.New, []byte(service))
+	mac.Write([]byte("tollgate: instances ask each other"))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
 // Client asks other instances. It is safe for concurrent use.
 type Client struct {
 	token string
@@ -78,9 +89,9 @@ var _ fallback.Peers = (*Client)(nil)
 // perPeer is how many connections to each instance are kept: questions come in bursts, one for each record that is under way.
 const perPeer = 32
 
-// New makes a Client that shows the service token.
-func New(token string) *Client {
-	return &Client{token, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: perPeer, MaxConnsPerHost: 4 * perPeer, IdleConnTimeout: time.Minute,
+// New makes a Client that shows the Token of this service token.
+func New(service string) *Client {
+	return &Client{Token(service), &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: perPeer, MaxConnsPerHost: 4 * perPeer, IdleConnTimeout: time.Minute,
 		DialContext: (&net.Dialer{Timeout: time.Second}).DialContext}}}
 }
 

@@ -35,7 +35,7 @@ func instance(t *testing.T, k *knower) (addr string, last *error) {
 	t.Helper()
 	last = new(error)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != Path || r.Header.Get("Authorization") != "Bearer the-token" {
+		if r.URL.Path != Path || r.Header.Get("Authorization") != "Bearer "+Token("the-token") {
 			t.Errorf("asked %s with %q", r.URL.Path, r.Header.Get("Authorization"))
 		}
 		if *last = Handle(k, w, r); *last != nil {
@@ -87,7 +87,7 @@ func TestAFaultyQuestionIsRefusedByItsField(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set("Authorization", "Bearer the-token")
+		req.Header.Set("Authorization", "Bearer "+Token("the-token"))
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -116,6 +116,13 @@ func TestAFaultyQuestionIsRefusedByItsField(t *testing.T) {
 	}
 	if len(k.asked) != 0 {
 		t.Errorf("it was asked %+v", k.asked)
+	}
+}
+
+// An address that instances ask comes from Redis: whoever writes one there is shown the token.
+func TestTheServiceTokenIsNotShown(t *testing.T) {
+	if got := Token("the-token"); strings.Contains(got, "the-token") || got == Token("another") || len(got) != 64 {
+		t.Errorf("instances show each other %q", got)
 	}
 }
 

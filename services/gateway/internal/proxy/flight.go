@@ -43,6 +43,8 @@ const (
 	drawEvery = 64
 	// drawWithin bounds a draw. One that fails costs nothing: the settlement takes what was produced.
 	drawWithin = time.Second
+	// longToken is a token's text in bytes that no answer has on average: below, a bounded stream's tokens need not be counted while it runs.
+	longToken = 16
 	// leaseParts is into how many parts a lease is cut; it is renewed after each.
 	leaseParts = 3
 )
@@ -76,17 +78,17 @@ func (f *flight) produced() int64 {
 	return max(f.chunks, f.text.Tokens())
 }
 
-// mayGoOn draws for what was produced where the reservation was a guess that is nearly used up.
+// mayGoOn draws for what was produced where the reservation was a guess that is nearly used up, or a bound that the server does not keep to.
 func (f *flight) mayGoOn() bool {
 	if f.over.Load() {
 		return false
 	}
-	if f.bounded || f.chunks+f.size/4-f.looked < drawEvery/2 {
+	if f.chunks+f.size/4-f.looked < drawEvery/2 || f.bounded && f.chunks <= f.output && f.size <= longToken*f.output {
 		return true
 	}
 	f.looked = f.chunks + f.size/4
 	n := f.produced()
-	if n+drawEvery <= f.output || n-f.drawn < drawEvery/2 {
+	if n+drawEvery <= f.output || f.bounded && n <= f.output || n-f.drawn < drawEvery/2 {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, drawWithin)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,21 +20,21 @@ import (
 // streaming is a stream on its way to the client.
 type streaming struct {
 	*flight
+	resp     *http.Response
 	in       *events
 	last     chunk // whose id, created and model an event of our own bears
 	finished map[int]bool
-	gone     error // the client's connection
+
+	mu   sync.Mutex // of the connection to the client
+	sent bool       // the header is; until then a fault is an answer of its own
+	gone error      // the client's connection
 }
 
 var doneData = []byte("[DONE]")
 
 func (f *flight) stream(ctx context.Context, resp *http.Response) error {
-	x := f.x
-	handBack(x.w.Header(), resp.Header)
-	x.w.Header().Set("X-Accel-Buffering", "no") // proxies before us hand events on at once, too
-	st := &streaming{flight: f, in: newEvents(resp.Body), finished: map[int]bool{}}
-	x.w.WriteHeader(resp.StatusCode)
-	st.write(nil)
+	st := &streaming{flight: f, resp: resp, in: newEvents(resp.Body), finished: map[int]bool{}}
+	defer st.announce()()
 	for {
 		err := st.in.next()
 		switch {
@@ -42,6 +44,7 @@ func (f *flight) stream(ctx context.Context, resp *http.Response) error {
 		case errors.Is(err, io.EOF) && st.complete():
 			// It ended without [DONE], as some servers do. The client gets what there was.
 			f.settle(outcomeCompleted)
+			st.write(st.in.raw) // the end of a line that has been handed on, if anything
 			return nil
 		case err != nil:
 			return st.broken(ctx, err)
@@ -50,8 +53,9 @@ func (f *flight) stream(ctx context.Context, resp *http.Response) error {
 		if end {
 			f.settle(outcomeCompleted)
 		}
-		if out := st.event(); len(out) > 0 {
-			st.write(out)
+		st.put(st.event())
+		if end || !st.in.more() {
+			st.flush()
 		}
 		switch {
 		case end:
@@ -116,23 +120,20 @@ func (st *streaming) event() []byte {
 
 // withoutUsage is the event with its usage set to null.
 func (st *streaming) withoutUsage() []byte {
-	if st.in.at < 0 {
-		return st.in.raw // data over several lines, which no server sends
-	}
-	var at body.Span
-	err := body.Members(st.in.data, func(name string, _ jsontext.Kind, v body.Span) error {
-		if name == "usage" {
-			at = v
+	data := st.in.data
+	var out []byte
+	at := 0
+	err := body.Members(data, func(name string, _ jsontext.Kind, v body.Span) error {
+		if strings.EqualFold(name, "usage") { // as encoding/json has read it
+			out = append(append(out, data[at:v.Start]...), "null"...)
+			at = v.End
 		}
 		return nil
 	})
-	if err != nil || at.End == 0 {
-		return st.in.raw
+	if err != nil || at == 0 {
+		return st.in.raw // encoding/json has read it, so there is none
 	}
-	out := make([]byte, 0, len(st.in.raw))
-	out = append(out, st.in.raw[:st.in.at+at.Start]...)
-	out = append(out, "null"...)
-	return append(out, st.in.raw[st.in.at+at.End:]...)
+	return st.in.withData(append(out, data[at:]...))
 }
 
 // complete tells that every choice has ended.
@@ -140,28 +141,92 @@ func (st *streaming) complete() bool {
 	return len(st.finished) > 0 && int64(len(st.finished)) >= st.choices
 }
 
-// write sends and flushes.
-func (st *streaming) write(b []byte) {
+// headerWithin is how long the header waits for the first event, to be sent with it: a client should not wake up twice for an answer that is there.
+const headerWithin = 2 * time.Millisecond
+
+// announce sends the header, if no event comes soon. The func that it gives ends that.
+func (st *streaming) announce() (stop func()) {
+	over := false
+	timer := time.AfterFunc(headerWithin, func() {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if !st.sent && !over {
+			st.flushLocked()
+		}
+	})
+	return func() {
+		timer.Stop()
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		over = true // whoever has begun to flush has ended
+	}
+}
+
+// header sends the header, once.
+func (st *streaming) header() {
+	if st.sent {
+		return
+	}
+	st.sent = true
+	handBack(st.x.w.Header(), st.resp.Header)
+	st.x.w.Header().Set("X-Accel-Buffering", "no") // proxies before us hand events on at once, too
+	st.x.w.WriteHeader(st.resp.StatusCode)
+}
+
+// put writes what a flush sends, with all that was put before: events that are here at once leave at once.
+func (st *streaming) put(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	if st.gone != nil {
 		return
 	}
+	st.header()
 	st.s.alive(st.x)
-	if len(b) > 0 {
-		if _, st.gone = st.x.w.Write(b); st.gone != nil {
-			return
-		}
+	_, st.gone = st.x.w.Write(b)
+}
+
+func (st *streaming) flush() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.flushLocked()
+}
+
+func (st *streaming) flushLocked() {
+	if st.gone != nil {
+		return
 	}
+	st.header()
+	st.s.alive(st.x)
 	st.gone = http.NewResponseController(st.x.w).Flush()
 }
 
-// broken ends a stream that the server has broken off: with an error for clients that read events, and a broken connection for all others.
+// write puts and flushes.
+func (st *streaming) write(b []byte) {
+	st.put(b)
+	st.flush()
+}
+
+// broken ends a stream that the server has broken off: with an error for clients that read events, and a broken connection for all others. Where
+// nothing of it was sent yet, the error is the answer.
 func (st *streaming) broken(ctx context.Context, err error) error {
 	st.settle(outcomeFailed)
 	e := upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke the stream off.", err)
-	if errors.Is(context.Cause(ctx), errIdle) {
+	switch {
+	case errors.Is(context.Cause(ctx), errIdle):
+		e.Status = http.StatusGatewayTimeout
 		e.Code, e.Message = "upstream_timeout", "The inference server stopped in the middle of the stream."
+	case errors.Is(err, errEventTooLong):
+		e.Code, e.Message = "upstream_too_large", "The inference server sent an event of more than 8 MiB."
 	}
-	st.write(append(append([]byte("data: "), e.Body()...), "\n\n"...))
+	st.mu.Lock()
+	sent := st.sent
+	st.mu.Unlock()
+	if sent {
+		st.write(append(append([]byte("data: "), e.Body()...), "\n\n"...))
+	}
 	return e
 }
 

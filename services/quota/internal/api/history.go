@@ -18,10 +18,10 @@ import (
 func readAt(c echo.Context) (*time.Time, []problem.FieldError) {
 	var at *time.Time
 	wrong := params{"at": func(v string) error {
-		t, err := time.Parse(time.RFC3339Nano, v)
+		t, err := usage.ParseInstant(v)
 		switch {
 		case err != nil:
-			return errors.New("must be an instant as in RFC 3339, such as 2026-01-02T10:30:00Z")
+			return err
 		case t.After(time.Now().Add(time.Minute)): // clocks differ
 			return errors.New("must not lie in the future")
 		}

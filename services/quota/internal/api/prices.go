@@ -2,7 +2,7 @@ package api
 
 import (
 	"net/http"
-	"time"
+	"strconv"
 
 	"github.com/labstack/echo/v4"
 	"github.com/shopspring/decimal"
@@ -52,9 +52,9 @@ func (b priceBody) price(model string) (price.Price, []problem.FieldError) {
 		p.Currency = *b.Currency
 	}
 	if b.ValidFrom != nil {
-		at, err := time.Parse(time.RFC3339Nano, *b.ValidFrom)
+		at, err := usage.ParseInstant(*b.ValidFrom)
 		if err != nil {
-			wrong = append(wrong, problem.FieldError{Field: "valid_from", Detail: "must be an RFC 3339 instant, such as 2026-01-01T00:00:00Z"})
+			wrong = append(wrong, problem.FieldError{Field: "valid_from", Detail: err.Error()})
 		} else {
 			wrong = append(wrong, fieldErrors(price.CheckInstant(at))...)
 			p.ValidFrom = at.UTC()
@@ -162,4 +162,38 @@ func (s *server) putPrice(c echo.Context) error {
 	s.settle(ctx, pgquota.KindPrice, res.Changed, nil) // with no fence it is always done: only Kafka is told, by the relay
 	c.Response().Header().Set("ETag", etag(res.Book.Version))
 	return c.JSON(http.StatusOK, viewBook(res.Book))
+}
+
+// priceEventView is one change of a price as the API shows it.
+type priceEventView struct {
+	Version   int64          `json:"version"`
+	ValidFrom usage.Time     `json:"valid_from"`
+	At        usage.Time     `json:"at"`
+	Actor     string         `json:"actor"`
+	Reason    string         `json:"reason"`
+	Before    *price.Amounts `json:"before"`
+	After     price.Amounts  `json:"after"`
+}
+
+func (s *server) priceEvents(c echo.Context) error {
+	model, err := pathID(c, "model")
+	if err != nil {
+		return err
+	}
+	p, wrong := readPage(c, nil)
+	if wrong = append(checkID("model", model), wrong...); len(wrong) > 0 {
+		return problem.Invalid(wrong...)
+	}
+	es, err := s.Store.PriceEvents(c.Request().Context(), model, p.version(), p.limit+1)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Events []priceEventView `json:"events"`
+		Next   string           `json:"next_cursor"`
+	}
+	answer.Events, answer.Next = fill(p, es, func(e pgquota.PriceEvent) priceEventView {
+		return priceEventView{e.Version, usage.At(e.ValidFrom), usage.At(e.At), e.Actor, e.Reason, e.Before, e.After}
+	}, func(e pgquota.PriceEvent) string { return strconv.FormatInt(e.Version, 10) })
+	return c.JSON(http.StatusOK, answer)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +92,39 @@ func TestOnlyAdminsChangePrices(t *testing.T) {
 	}
 	h.put("/internal/prices/grok-2", body)
 	if a := h.call("GET", "/internal/prices/grok-2", viewerToken, "-"); a.status != 200 || !strings.Contains(string(a.body), `"1"`) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func TestPriceHistoryTellsEachChangeInPages(t *testing.T) {
+	h := newHarness(t)
+	for i, at := range []string{"2026-01-01T00:00:00Z", "2026-07-01T00:00:00Z", "2026-01-01T00:00:00Z"} {
+		h.put("/internal/prices/a%2Fb", fmt.Sprintf(`{"input_per_million":"%d.50","output_per_million":"2","valid_from":%q,"reason":"r%d"}`, i, at, i))
+	}
+	var got []string
+	for next, pages := "", 0; pages == 0 || next != ""; pages++ {
+		target := "/internal/prices/a%2Fb/events?limit=2"
+		if next != "" {
+			target += "&cursor=" + next
+		}
+		m := h.get(target).json(t)
+		list, _ := m["events"].([]any)
+		for _, e := range list {
+			e, _ := e.(map[string]any)
+			before, _ := e["before"].(map[string]any)
+			after, _ := e["after"].(map[string]any)
+			got = append(got, fmt.Sprintf("%v %v %v %v %v %v", e["version"], e["valid_from"], e["actor"], e["reason"], before["input_per_million"], after["input_per_million"]))
+		}
+		next, _ = m["next_cursor"].(string)
+	}
+	want := []string{"1 2026-01-01T00:00:00.000Z admin r0 <nil> 0.5", "2 2026-07-01T00:00:00.000Z admin r1 <nil> 1.5", "3 2026-01-01T00:00:00.000Z admin r2 0.5 2.5"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if a := h.get("/internal/prices/nobody/events"); a.status != 200 || len(a.json(t)["events"].([]any)) != 0 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := h.get("/internal/prices/x%3Ay/events?limit=0&cursor=AAAA&at=now"); a.status != 400 || !slices.Equal(a.fields(t), []string{"model", "at", "cursor", "limit"}) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }

@@ -57,7 +57,7 @@ func operationsForAdmins() []operation {
 	return []operation{
 		{"PUT", "/internal/tiers/free", wholeTier}, {"GET", "/internal/tiers/free/events", "-"}, {"GET", "/internal/admin-tokens", "-"},
 		{"POST", "/internal/admin-tokens", `{"name":"mallory","role":"admin"}`}, {"DELETE", "/internal/admin-tokens/acme-it", "-"}, {"GET", "/internal/refusals", "-"},
-		{"GET", "/internal/prices", "-"}, {"GET", "/internal/prices/grok-2", "-"}, {"PUT", "/internal/prices/grok-2", `{"input_per_million":"1","output_per_million":"1"}`},
+		{"GET", "/internal/prices", "-"}, {"GET", "/internal/prices/grok-2", "-"}, {"GET", "/internal/prices/grok-2/events", "-"}, {"PUT", "/internal/prices/grok-2", `{"input_per_million":"1","output_per_million":"1"}`},
 	}
 }
 

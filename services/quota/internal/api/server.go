@@ -40,6 +40,7 @@ type Store interface {
 	Keys(ctx context.Context, f pgquota.KeyFilter) ([]pgquota.ListedKey, error)
 	Prices(ctx context.Context, model string) (pgquota.Book, error)
 	PriceBook(ctx context.Context) ([]pgquota.Book, error)
+	PriceEvents(ctx context.Context, model string, after int64, limit int) ([]pgquota.PriceEvent, error)
 	PutPrice(ctx context.Context, c pgquota.PriceChange) (pgquota.PriceResult, error)
 	Lists
 	History
@@ -148,6 +149,7 @@ func New(cfg Config) http.Handler {
 	e.Match(read, "/internal/quota/:user_id/events", s.quotaEvents)
 	e.Match(read, "/internal/quotas", s.listQuotas)
 	e.Match(read, "/internal/tiers/:tier/events", s.tierEvents)
+	e.Match(read, "/internal/prices/:model/events", s.priceEvents)
 	e.Match(read, "/internal/orgs", s.listOrgs)
 	e.Match(read, "/internal/orgs/:org_id/quota/events", s.orgEvents)
 	e.Match(read, "/internal/api-keys/:key_id/events", s.keyEvents)

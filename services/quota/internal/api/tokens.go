@@ -65,9 +65,9 @@ func (s *server) postToken(c echo.Context) error {
 	})
 	errs := []error{}
 	if body.ExpiresAt != nil {
-		at, err := time.Parse(time.RFC3339Nano, *body.ExpiresAt)
+		at, err := usage.ParseInstant(*body.ExpiresAt)
 		if err != nil {
-			errs = append(errs, &tier.FieldError{Field: "expires_at", Err: errors.New("must be an instant as in RFC 3339, such as 2026-01-02T10:30:00Z")})
+			errs = append(errs, &tier.FieldError{Field: "expires_at", Err: err})
 		} else {
 			n.ExpiresAt = &at
 		}

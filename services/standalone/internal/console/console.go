@@ -71,7 +71,7 @@ func (c *Console) Step(name string) func(what string) {
 			c.put(label)
 		}
 		c.open = false
-		c.put(fmt.Sprintf("%-62s %8s\n", what, Took(time.Since(begin))))
+		c.put(fmt.Sprintf("%-55s %8s\n", what, Took(time.Since(begin))))
 	}
 }
 

@@ -17,36 +17,60 @@ type Ledger struct {
 	Known  bool
 }
 
-// why is the width of the column of reasons.
-const why = 40
+// Bill is what the ledger says of a customer.
+type Bill struct {
+	User              string
+	Requests, Refused int64
+	Input, Output     int64
+	Cost              string // exact, with its currency; "" while there is no price
+}
 
-// Table shows the tally in lines of at most 100 columns.
+// row is the form of the tables' lines, for 80 columns.
+const row = "  %-15s %8s %7s %7s %9s %8s  %s"
+
+var rule = "  " + strings.Repeat("─", 76)
+
+// Table shows the tally in lines for 80 columns.
 func Table(s Snapshot, l Ledger, elapsed, planned time.Duration) []string {
-	const row = "  %-10s %7s %8s %8s  %-*s %9s %9s"
-	lines := []string{fmt.Sprintf(row, "tier", "checks", "allowed", "refused", why, "why", "in", "out")}
+	lines := []string{fmt.Sprintf(row, "who", "requests", "served", "refused", "tokens in", "out", "refused with")}
 	for _, r := range append(slices.Clone(s.Rows), s.Total) {
-		reasons := reasons(r.Reasons)
-		if r.Tier == s.Total.Tier {
-			lines = append(lines, "  "+strings.Repeat("─", why+57))
-			reasons = fmt.Sprintf("%s checks/s", Count(perSecond(r.Checks, elapsed)))
+		if r.User == s.Total.User {
+			lines = append(lines, rule)
 		}
-		lines = append(lines, fmt.Sprintf(row, r.Tier, Count(r.Checks), Count(r.Allowed), Count(r.Refused), why, fit(reasons), Count(r.Input), Count(r.Output)))
+		line := fmt.Sprintf(row, r.User, Count(r.Requests), Count(r.Served), Count(r.refused()), Count(r.Input), Count(r.Output), statuses(r.Refused))
+		lines = append(lines, strings.TrimRight(line, " "))
 	}
-	lines = append(lines, "",
-		fmt.Sprintf("  %4.1f of %.0f s   check p50 %s, p99 %s   record p50 %s, p99 %s", elapsed.Seconds(), planned.Seconds(),
-			millis(s.CheckP50), millis(s.CheckP99), millis(s.RecordP50), millis(s.RecordP99)),
-		"  "+lag(s, l))
+	lines = append(lines, "", fmt.Sprintf("  %4.1f of %.0f s, %s requests/s   %s", elapsed.Seconds(), planned.Seconds(), Count(perSecond(s.Total.Requests, elapsed)), lag(s, l)))
 	if s.Errors > 0 {
-		lines = append(lines, fmt.Sprintf("  %s calls failed, last: %s", Count(s.Errors), s.LastError))
+		lines = append(lines, fmt.Sprintf("  %s requests failed, last: %s", Count(s.Errors), s.LastError))
 	}
 	return lines
 }
 
 // Line is the table in one line, for where there is no terminal.
 func Line(s Snapshot, l Ledger, elapsed, planned time.Duration) string {
-	return fmt.Sprintf("  %4.1f of %.0f s   %s checks, %s allowed, %s refused (%s)   %s", elapsed.Seconds(), planned.Seconds(),
-		Count(s.Total.Checks), Count(s.Total.Allowed), Count(s.Total.Refused), reasons(s.Total.Reasons), lag(s, l))
+	return fmt.Sprintf("  %4.1f of %.0f s   %s requests, %s served, %s refused   %s", elapsed.Seconds(), planned.Seconds(),
+		Count(s.Total.Requests), Count(s.Total.Served), Count(s.Total.refused()), lag(s, l))
 }
+
+// Bills shows what the ledger bills, beside what the answers told their clients (nil: nothing to compare), in lines for 80 columns.
+func Bills(bills []Bill, told *Row) []string {
+	const row = "  %-15s %8s %8s  %10s %9s   %s"
+	lines := []string{fmt.Sprintf(row, "who", "requests", "refused", "tokens in", "out", "owes")}
+	for _, b := range bills {
+		if b.User == allUsers {
+			lines = append(lines, rule)
+		}
+		lines = append(lines, fmt.Sprintf(row, b.User, Count(b.Requests), Count(b.Refused), Count(b.Input), Count(b.Output), cmp.Or(b.Cost, "no price")))
+	}
+	if told != nil {
+		lines = append(lines, fmt.Sprintf(row, "clients counted", Count(told.Served), Count(told.refused()), Count(told.Input), Count(told.Output), "by the answers"))
+	}
+	return lines
+}
+
+// allUsers is the row of all customers together.
+const allUsers = "all"
 
 func lag(s Snapshot, l Ledger) string {
 	switch waiting := s.Events() - l.Events; {
@@ -59,22 +83,13 @@ func lag(s Snapshot, l Ledger) string {
 	}
 }
 
-func reasons(m map[string]int64) string {
-	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
-	for i, k := range keys {
-		keys[i] = k + " " + Count(m[k])
+func statuses(m map[int]int64) string {
+	var out []string
+	for _, status := range slices.Backward(slices.Sorted(maps.Keys(m))) {
+		out = append(out, fmt.Sprintf("%d ×%s", status, Count(m[status])))
 	}
-	return strings.Join(keys, ", ")
+	return strings.Join(out, " ")
 }
-
-func fit(s string) string {
-	if len(s) <= why {
-		return s
-	}
-	return s[:why-1] + "…"
-}
-
-func millis(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000) }
 
 func perSecond(n int64, d time.Duration) int64 { return int64(float64(n) / max(d.Seconds(), 0.1)) }
 

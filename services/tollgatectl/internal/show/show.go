@@ -2,49 +2,52 @@
 package show
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/rivo/uniseg"
 
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/clickhousehttp"
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/replay"
 )
 
-// JSON writes v, indented.
+// JSON writes v, indented. What a terminal might take for a command is escaped, as \u009b is.
 func JSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// Grid writes rows below a header. Columns that are numeric are aligned to the right.
-func Grid(w io.Writer, header []string, numeric []bool, rows [][]string) error {
-	widths := make([]int, len(header))
-	for _, row := range append([][]string{header}, rows...) {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
+	if err := e.Encode(v); err != nil {
+		return err
 	}
-	var b strings.Builder
-	for _, row := range append([][]string{header}, rows...) {
-		var line strings.Builder
-		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if numeric[i] {
-				line.WriteString(pad + cell)
-			} else {
-				line.WriteString(cell + pad)
-			}
-			line.WriteString("  ")
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, Escape(b.String()))
 	return err
 }
+
+// Escape writes what can't be seen in a JSON text as JSON escapes; the text means the same.
+func Escape(text string) string {
+	var out strings.Builder
+	for _, r := range text {
+		switch {
+		case unicode.IsPrint(r) || r == '\n':
+			out.WriteRune(r)
+		case r > 0xffff:
+			hi, lo := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, hi, lo)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	return out.String()
+}
+
+// NoRows is written below the header of a table without rows.
+const NoRows = "(no rows)"
 
 // Table writes an answer of ClickHouse: whole numbers with commas, control characters of texts escaped.
 func Table(w io.Writer, t *clickhousehttp.Table) error {
@@ -64,14 +67,16 @@ func Table(w io.Writer, t *clickhousehttp.Table) error {
 		}
 		rows = append(rows, row)
 	}
-	if err := Grid(w, header, numeric, rows); err != nil {
+	return List(w, header, numeric, rows)
+}
+
+// List is Grid, and says so where there are no rows.
+func List(w io.Writer, header []string, numeric []bool, rows [][]string) error {
+	if err := Grid(w, header, numeric, rows); err != nil || len(rows) > 0 {
 		return err
 	}
-	if len(rows) == 0 {
-		_, err := fmt.Fprintln(w, "(no rows)")
-		return err
-	}
-	return nil
+	_, err := fmt.Fprintln(w, NoRows)
+	return err
 }
 
 func cell(v json.RawMessage, whole bool) string {
@@ -80,7 +85,7 @@ func cell(v json.RawMessage, whole bool) string {
 	case string(v) == "null":
 		return "-"
 	case json.Unmarshal(v, &s) == nil:
-		return printable(s)
+		return s
 	case whole:
 		var n int64
 		if json.Unmarshal(v, &n) == nil {
@@ -90,11 +95,11 @@ func cell(v json.RawMessage, whole bool) string {
 	return string(v)
 }
 
-// printable keeps a text from steering the terminal.
-func printable(s string) string {
+// Text keeps a text from steering the terminal, or its reader: controls, marks of direction and other things that can't be seen become \uFFFD.
+func Text(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
-			return '�'
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
 		}
 		return r
 	}, s)
@@ -116,4 +121,29 @@ func Objects(t *clickhousehttp.Table) []json.RawMessage {
 		out[i] = json.RawMessage(b.String())
 	}
 	return out
+}
+
+// RawJSON writes a JSON text, indented, its members and numbers as they are.
+func RawJSON(w io.Writer, text []byte) error {
+	var b bytes.Buffer
+	if err := json.Indent(&b, bytes.TrimSpace(text), "", "  "); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, Escape(b.String())+"\n")
+	return err
+}
+
+// Pairs writes names and what they stand for, one a line.
+func Pairs(w io.Writer, pairs [][2]string) error {
+	width := 0
+	for _, p := range pairs {
+		width = max(width, uniseg.StringWidth(Text(p[0])))
+	}
+	var b strings.Builder
+	for _, p := range pairs {
+		name := Text(p[0])
+		b.WriteString(strings.TrimRight(name+strings.Repeat(" ", width-uniseg.StringWidth(name)+2)+Text(p[1]), " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }

@@ -1,0 +1,1 @@
+DELETE FROM prices WHERE model = $1
