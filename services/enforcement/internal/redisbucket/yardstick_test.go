@@ -50,7 +50,7 @@ func BenchmarkScript(b *testing.B) {
 		numbers += fmt.Sprintf("\\%03d", c)
 	}
 	args[last-1] = strings.Repeat("x", len(args[last-1].(string)))
-	check := fmt.Sprintf("ARGV[%d] = \"%s\"\n%s", last, numbers, checkSource)
+	check := "ARGV[" + strconv.Itoa(last) + "] = \"" + numbers + "\"\n" + checkSource
 	state := `"RM14TMuv4TDapsw!\0\0\0\0\0\0\0\0\1\0\0\0\0\0\150\0\0\0\0\0\150\0\0\0\0\105\45\144\88\0\0\0\1"`
 	commands := `redis.call("TIME") redis.call("MGET",KEYS[1],KEYS[2],KEYS[3]) redis.call("SET",KEYS[1],` + state + `,"PX","600000") redis.call("HSET",KEYS[5],ARGV[7],"H 1764600000000 1764600600000 "..ARGV[8]) return ` + state
 	var empty, alone, checks []float64
