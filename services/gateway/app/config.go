@@ -49,7 +49,6 @@ type Config struct {
 	Predicted    int64         `env:"TOLLGATE_PREDICTED_OUTPUT" envDefault:"1024"` // tokens
 	MaxBody      int64         `env:"TOLLGATE_MAX_BODY_BYTES" envDefault:"20971520"`
 	MaxBodies    int64         `env:"TOLLGATE_MAX_BODIES_BYTES" envDefault:"536870912"` // of all requests together
-	Lease        time.Duration `env:"TOLLGATE_LEASE" envDefault:"600s"`                 // enforcement's
 	UpstreamWait time.Duration `env:"TOLLGATE_UPSTREAM_TIMEOUT" envDefault:"10m"`
 	UpstreamIdle time.Duration `env:"TOLLGATE_UPSTREAM_IDLE_TIMEOUT" envDefault:"2m"`
 	ClientStall  time.Duration `env:"TOLLGATE_CLIENT_STALL_TIMEOUT" envDefault:"1m"`
@@ -149,7 +148,6 @@ func (c *Config) Validate() error {
 		min, max time.Duration
 	}{
 		{"TOLLGATE_JWT_LEEWAY", c.JWTLeeway, 0, 5 * time.Minute},
-		{"TOLLGATE_LEASE", c.Lease, time.Second, limit.MaxWindow},
 		{"TOLLGATE_UPSTREAM_TIMEOUT", c.UpstreamWait, time.Second, 24 * time.Hour},
 		{"TOLLGATE_UPSTREAM_IDLE_TIMEOUT", c.UpstreamIdle, time.Second, 24 * time.Hour},
 		{"TOLLGATE_CLIENT_STALL_TIMEOUT", c.ClientStall, time.Second, time.Hour},

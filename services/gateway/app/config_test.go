@@ -22,7 +22,7 @@ func TestFaultySettingsAreNamed(t *testing.T) {
 		"TOLLGATE_UPSTREAM_FORWARD_HEADERS=X Trace", "TOLLGATE_UPSTREAM_FORWARD_HEADERS=X-Request-ID", "TOLLGATE_UPSTREAM_FORWARD_HEADERS=cookie",
 		"TOLLGATE_MAX_BODIES_BYTES=1000", "TOLLGATE_MAX_BODY_BYTES=10", "TOLLGATE_UPSTREAM_URL=http://user:secret@host/v1", "TOLLGATE_UPSTREAM_URL=ftp://host",
 		"TOLLGATE_JWT_SECRET=short", "TOLLGATE_JWT_PUBLIC_KEY=none", "TOLLGATE_MODEL_MAX_OUTPUT=grok-2", "TOLLGATE_ENCODINGS=grok-2:none", "TOLLGATE_HEADER_DIALECT=own",
-		"TOLLGATE_LEASE=10ms", "TOLLGATE_DRAIN=1m", "TOLLGATE_CONNECTIONS=0", "TOLLGATE_GATEWAY_ADDR=8080", "TOLLGATE_MODELS=a b",
+		"TOLLGATE_DRAIN=1m", "TOLLGATE_CONNECTIONS=0", "TOLLGATE_GATEWAY_ADDR=8080", "TOLLGATE_MODELS=a b",
 	} {
 		name, _, _ := strings.Cut(fault, "=")
 		if err := load(fault); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret@") {

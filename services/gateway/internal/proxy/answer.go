@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -68,14 +69,20 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 		return f.failedBy(err)
 	}
 	var c chunk
-	if json.Unmarshal(text, &c) == nil || len(c.Choices) > 0 || c.Usage != nil {
-		f.told = c.Usage
+	_ = json.Unmarshal(text, &c) // what can't be read is the client's to understand
+	var told []figures
+	if c.Usage {
+		usages(text, func(u figures) { told = append(told, u) })
+	}
+	if !slices.ContainsFunc(told, func(u figures) bool { return u.completion.ok && u.completion.n > 0 }) { // else nobody asks what was counted
 		for _, ch := range c.Choices {
-			if !f.told.sound() { // else nobody asks what was counted
-				f.add(ch)
-			}
+			f.used.add(ch)
 		}
 	}
+	for _, u := range told {
+		f.used.tell(u)
+	}
+	f.used.ended = true
 	outcome := outcomeCompleted
 	if failed {
 		outcome = outcomeFailed

@@ -7,7 +7,8 @@
 //     include_usage in a stream. Once the server has begun to answer, the body is forgotten.
 //  3. Input tokens are counted; the output is the request's own limit, or a prediction. Enforcement reserves both.
 //  4. The answer is handed on as it comes: a stream event by event, flushed; anything else whole.
-//  5. It is settled, once, whatever happens: by the server's own usage (the last figure, never a sum), else by counting, marked estimated.
+//  5. It is settled, once, whatever happens: by the server's own usage (the last figure, never a sum) where it is sound and of the whole answer, else
+//     by counting, marked estimated (see meter).
 //
 // # What a stream's client sees
 //

@@ -36,9 +36,10 @@ func sends(text string, size int) http.HandlerFunc {
 }
 
 const (
-	word  = `{"choices":[{"index":0,"delta":{"content":"one two"}}]}`
-	total = `"usage":{"prompt_tokens":11,"completion_tokens":5}`
-	last  = `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],` + total + `}`
+	word   = `{"choices":[{"index":0,"delta":{"content":"one two"}}]}`
+	silent = `{"choices":[{"index":0,"delta":{"role":"assistant"}}]}`
+	total  = `"usage":{"prompt_tokens":11,"completion_tokens":5}`
+	last   = `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],` + total + `}`
 )
 
 // B33, its kind: however a server lays out its events, usage that was not asked for is hidden, billed, and everything else is handed on.
@@ -56,10 +57,11 @@ func TestB33UsageIsHiddenHoweverAServerLaysOutItsEvents(t *testing.T) {
 		"lines and comments":    {": a\ndata: {\"choices\":[{\"index\":0}],\r\n: b\r\ndata:" + total + "}\nid: 1\n\n", ": a\ndata: {\"choices\":[{\"index\":0}],\r\n: b\r\ndata:\"usage\":null}\nid: 1\n\n"},
 		"usage alone, in lines": {"data: {\"choices\":[],\ndata: " + total + "}\n\n", ""},
 		"usage twice":           {"data: {\"choices\":[{\"index\":0}]," + total + "," + total + "}\n\n", "data: {\"choices\":[{\"index\":0}],\"usage\":null,\"usage\":null}\n\n"},
+		"another name":          {"data: " + strings.Replace(last, "]", `],"Usage":{"prompt_tokens":1,"completion_tokens":1}`, 1) + "\n\n", "data: " + strings.Replace(hidden, "]", `],"Usage":{"prompt_tokens":1,"completion_tokens":1}`, 1) + "\n\n"},
 		"escaped name":          {"data: " + strings.Replace(last, `"usage"`, `"us\u0061ge"`, 1) + "\n\n", "data: " + strings.Replace(hidden, `"usage"`, `"us\u0061ge"`, 1) + "\n\n"},
 	} {
 		for _, size := range []int{1, 7, 1 << 20} {
-			end := "data: " + word + "\n\ndata: [DONE]\n\n"
+			end := "data: " + silent + "\n\ndata: [DONE]\n\n"
 			w := newWorld(t, from(t, sends(c.sent+end, size)))
 			_, body := w.ask(chatPath, hello+`,"stream":true}`)
 			if body != c.want+end {

@@ -243,10 +243,24 @@ func TestAStreamWithABoundDrawsNothingAndOneWithoutInSteps(t *testing.T) {
 }
 
 func TestALeaseThatIsLostEndsTheStream(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Lease = 300 * time.Millisecond })
+	w := newWorld(t, nil)
+	w.e.check = `{"allowed":true,"lease_ms":300}`
 	w.e.consume = func(int64) string { return `{"allowed":false,"reason":"reservation_ended"}` }
 	_, body := w.ask(chatPath, hello+`,"stream":true,"max_tokens":1000,"x_sim":{"tokens":1000,"pace_ms":20}}`)
 	if n := strings.Count(body, "data:"); n > 100 || !strings.HasSuffix(body, "data: [DONE]\n\n") || !strings.Contains(body, `"finish_reason":"length"`) {
 		t.Errorf("%d events: %.100s", n, body)
+	}
+}
+
+// B23: how long a lease is, the answers tell, and may change; the instants in them are of another clock.
+func TestB23LeasesAreRenewedAsTheAnswersTell(t *testing.T) {
+	w := newWorld(t, nil)
+	w.e.check = `{"allowed":true,"lease_ms":60}`
+	w.e.consume = func(int64) string {
+		return map[bool]string{true: `{"allowed":true,"lease_ms":60,"lease_expires_at":"2031-01-01T00:00:00Z"}`, false: `{"allowed":true,"lease_ms":600000,"lease_expires_at":"2021-01-01T00:00:00Z"}`}[len(w.e.draws) < 4]
+	}
+	w.ask(chatPath, hello+`,"stream":true,"max_tokens":10,"x_sim":{"pace_ms":100}}`)
+	if n := len(w.e.draws); n != 4 {
+		t.Errorf("renewed %d times, want 4: each 20 ms until the lease got longer", n)
 	}
 }

@@ -131,6 +131,7 @@ func (s *Server) generate(kind tokens.Kind) handlerFunc {
 		}
 		x.model = req.Model
 		f := &flight{s: s, x: x, kind: kind, req: req, ctx: x.r.Context()}
+		f.used.newText = func() *tokens.Text { return s.o.Counter.NewText(f.res.Decision.Model) }
 		counted, err := s.o.Counter.Count(kind, req.Model, text)
 		if err != nil {
 			return err

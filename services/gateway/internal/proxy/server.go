@@ -65,7 +65,6 @@ type Options struct {
 	MaxBody     int64            // bytes; 20 MiB if 0
 	MaxBodies   int64            // bytes of all bodies together; of one subject's, a quarter of it, or MaxBody if that is more; 512 MiB if 0
 	MaxAnswer   int64            // bytes of an answer that is no stream; 64 MiB if 0
-	Lease       time.Duration    // for which enforcement keeps a slot; 600 s if 0
 	BodyWait    time.Duration    // for a request's body; 2 min if 0
 	HeaderWait  time.Duration    // for the server's header; 10 min if 0
 	IdleWait    time.Duration    // for the next bytes of an answer; 2 min if 0
@@ -96,7 +95,6 @@ func New(o Options) *Server {
 			*d = v
 		}
 	}
-	def(&o.Lease, 600*time.Second)
 	def(&o.BodyWait, 2*time.Minute)
 	def(&o.HeaderWait, 10*time.Minute)
 	def(&o.IdleWait, 2*time.Minute)

@@ -7,13 +7,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/tollgate-dev/tollgate/services/gateway/internal/body"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
@@ -51,6 +47,7 @@ func (f *flight) stream(ctx context.Context, resp *http.Response) error {
 		}
 		end := bytes.Equal(st.in.data, doneData)
 		if end {
+			f.used.ended = true
 			f.settle(outcomeCompleted)
 		}
 		st.put(st.event())
@@ -100,40 +97,27 @@ func (st *streaming) event() []byte {
 		st.last = c
 	}
 	for _, ch := range c.Choices {
-		st.add(ch)
+		st.used.add(ch)
 		if ch.FinishReason != nil {
 			st.finished[ch.Index] = true
 		}
 	}
-	if c.Usage == nil {
+	st.used.ended = st.complete()
+	if !c.Usage {
 		return raw
 	}
-	st.told = c.Usage // the last one: totals that grow are never added up
-	if st.req.IncludeUsage {
-		return raw
-	}
-	if len(c.Choices) == 0 {
-		return nil
-	}
-	return st.withoutUsage()
-}
-
-// withoutUsage is the event with its usage set to null.
-func (st *streaming) withoutUsage() []byte {
-	data := st.in.data
-	var out []byte
-	at := 0
-	err := body.Members(data, func(name string, _ jsontext.Kind, v body.Span) error {
-		if strings.EqualFold(name, "usage") { // as encoding/json has read it
-			out = append(append(out, data[at:v.Start]...), "null"...)
-			at = v.End
-		}
-		return nil
+	there := false
+	usages(data, func(u figures) {
+		there = true
+		st.used.tell(u)
 	})
-	if err != nil || at == 0 {
-		return st.in.raw // encoding/json has read it, so there is none
+	switch {
+	case st.req.IncludeUsage || !there:
+		return raw
+	case len(c.Choices) == 0:
+		return nil
 	}
-	return st.in.withData(append(out, data[at:]...))
+	return st.in.withData(withoutUsage(data))
 }
 
 // complete tells that every choice has ended.
@@ -284,11 +268,8 @@ func (st *streaming) endByQuota() {
 	}
 	send(e)
 	if st.req.IncludeUsage {
-		in, out := st.input, st.produced()
-		if st.told.sound() {
-			in = *st.told.Prompt
-		}
-		e.Choices, e.Usage = []any{}, &usageOut{in, out, in + out}
+		u, _, _ := st.usage()
+		e.Choices, e.Usage = []any{}, &usageOut{u.InputTokens, u.OutputTokens, u.InputTokens + u.OutputTokens}
 		send(e)
 	}
 	st.write([]byte("data: [DONE]\n\n"))
