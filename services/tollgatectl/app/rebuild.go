@@ -25,6 +25,7 @@ Consumers may go on, and views answer all the time. If it ends early, run it aga
 the ledger may lack the newest events (tollgatectl reconcile tells).
 
 It refuses a log that has lost its beginning, or that lacks an event that the ledger holds. ClickHouse must have room for a second ledger.
+Into an empty ClickHouse, start a consumer first: it makes the tables, and copies prices and time zones, which are not in this log.
 
 Needs TOLLGATE_KAFKA_BROKERS and TOLLGATE_CLICKHOUSE_URL.`,
 		Example: "  tollgatectl rebuild ledger --keep",
