@@ -2,8 +2,8 @@
 -- Input:  view: usage_minutely, usage_quarterly, usage_hourly or usage_daily; unit: seconds of its period; from, to: Unix seconds, to not in it; limit: rows.
 -- Output: one row a group. at: when its period begins, Unix seconds. First the figures of the events, then those of the view. Tokens and requests are counts.
 SELECT at, org_id, user_id, api_key_id, tier, model, '' AS reason, '' AS scope,
-    sumIf(requests, NOT shown), sumIf(rejected_requests, NOT shown), sumIf(input_tokens, NOT shown), sumIf(output_tokens, NOT shown), sumIf(cached_input_tokens, NOT shown),
-    sumIf(requests, shown), sumIf(rejected_requests, shown), sumIf(input_tokens, shown), sumIf(output_tokens, shown), sumIf(cached_input_tokens, shown)
+    sumIf(requests, NOT shown), sumIf(rejected_requests, NOT shown), accurateCast(sumIf(toInt128(input_tokens), NOT shown), 'Int64'), accurateCast(sumIf(toInt128(output_tokens), NOT shown), 'Int64'), accurateCast(sumIf(toInt128(cached_input_tokens), NOT shown), 'Int64'),
+    sumIf(requests, shown), sumIf(rejected_requests, shown), accurateCast(sumIf(toInt128(input_tokens), shown), 'Int64'), accurateCast(sumIf(toInt128(output_tokens), shown), 'Int64'), accurateCast(sumIf(toInt128(cached_input_tokens), shown), 'Int64')
 FROM
 (
     SELECT toInt64(intDiv(toUnixTimestamp(timestamp), {unit:UInt32}) * {unit:UInt32}) AS at, org_id, user_id, api_key_id, tier, model,

@@ -10,7 +10,7 @@
 WITH
     (r, x, i, o, c) -> toUInt64(r) * 0x9e3779b97f4a7c15 + toUInt64(x) * 0xbf58476d1ce4e5b9 + toUInt64(i) * 0x94d049bb133111eb + toUInt64(o) * 0xd6e8feb86659fd93 + toUInt64(c) * 0xa0761d6478bd642f AS figures,
     (org, user, key, t, m) -> cityHash64(org, user, key, t, m) AS payer
-SELECT view, hour, toInt64(sum(requests)), toInt64(sum(rejected_requests)), sum(input_tokens), sum(output_tokens), sum(cached_input_tokens),
+SELECT view, hour, toInt64(sum(requests)), toInt64(sum(rejected_requests)), accurateCast(sum(input_tokens), 'Int64'), accurateCast(sum(output_tokens), 'Int64'), accurateCast(sum(cached_input_tokens), 'Int64'),
     sum(intHash64(who) * f) AS payers, sum(intHash64(who + minute) * f) AS minutes, sum(intHash64(who + quarter) * f) AS quarters,
     sum(intHash64(why) * toUInt64(rejected_requests)) AS refusals
 FROM
@@ -25,22 +25,22 @@ FROM
 GROUP BY view, hour
 UNION ALL
 SELECT 'usage_minutely', toInt64(toUnixTimestamp(toStartOfHour(v.period))) AS hour,
-    toInt64(sum(v.requests)), toInt64(sum(v.rejected_requests)), sum(v.input_tokens), sum(v.output_tokens), sum(v.cached_input_tokens), 0,
+    toInt64(sum(v.requests)), toInt64(sum(v.rejected_requests)), accurateCast(sum(toInt128(v.input_tokens)), 'Int64'), accurateCast(sum(toInt128(v.output_tokens)), 'Int64'), accurateCast(sum(toInt128(v.cached_input_tokens)), 'Int64'), 0,
     sum(intHash64(payer(v.org_id, v.user_id, v.api_key_id, v.tier, v.model) + toUnixTimestamp(v.period)) * figures(v.requests, v.rejected_requests, v.input_tokens, v.output_tokens, v.cached_input_tokens)), 0, 0
 FROM usage_minutely AS v WHERE {since:Int64} = 0 OR v.period >= toDateTime({since:Int64}, 'UTC') GROUP BY hour
 UNION ALL
 SELECT 'usage_quarterly', toInt64(toUnixTimestamp(toStartOfHour(v.period))) AS hour,
-    toInt64(sum(v.requests)), toInt64(sum(v.rejected_requests)), sum(v.input_tokens), sum(v.output_tokens), sum(v.cached_input_tokens), 0, 0,
+    toInt64(sum(v.requests)), toInt64(sum(v.rejected_requests)), accurateCast(sum(toInt128(v.input_tokens)), 'Int64'), accurateCast(sum(toInt128(v.output_tokens)), 'Int64'), accurateCast(sum(toInt128(v.cached_input_tokens)), 'Int64'), 0, 0,
     sum(intHash64(payer(v.org_id, v.user_id, v.api_key_id, v.tier, v.model) + toUnixTimestamp(v.period)) * figures(v.requests, v.rejected_requests, v.input_tokens, v.output_tokens, v.cached_input_tokens)), 0
 FROM usage_quarterly AS v WHERE {since:Int64} = 0 OR v.period >= toDateTime({since:Int64}, 'UTC') GROUP BY hour
 UNION ALL
 SELECT 'usage_hourly', toInt64(toUnixTimestamp(v.period)) AS hour,
-    toInt64(sum(v.requests)), toInt64(sum(v.rejected_requests)), sum(v.input_tokens), sum(v.output_tokens), sum(v.cached_input_tokens),
+    toInt64(sum(v.requests)), toInt64(sum(v.rejected_requests)), accurateCast(sum(toInt128(v.input_tokens)), 'Int64'), accurateCast(sum(toInt128(v.output_tokens)), 'Int64'), accurateCast(sum(toInt128(v.cached_input_tokens)), 'Int64'),
     sum(intHash64(payer(v.org_id, v.user_id, v.api_key_id, v.tier, v.model)) * figures(v.requests, v.rejected_requests, v.input_tokens, v.output_tokens, v.cached_input_tokens)), 0, 0, 0
 FROM usage_hourly AS v WHERE {since:Int64} = 0 OR v.period >= toDateTime({since:Int64}, 'UTC') GROUP BY hour
 UNION ALL
 SELECT 'usage_daily', toInt64(toUnixTimestamp(toDateTime(v.period, 'UTC'))) AS day,
-    toInt64(sum(v.requests)), toInt64(sum(v.rejected_requests)), sum(v.input_tokens), sum(v.output_tokens), sum(v.cached_input_tokens),
+    toInt64(sum(v.requests)), toInt64(sum(v.rejected_requests)), accurateCast(sum(toInt128(v.input_tokens)), 'Int64'), accurateCast(sum(toInt128(v.output_tokens)), 'Int64'), accurateCast(sum(toInt128(v.cached_input_tokens)), 'Int64'),
     sum(intHash64(payer(v.org_id, v.user_id, v.api_key_id, v.tier, v.model)) * figures(v.requests, v.rejected_requests, v.input_tokens, v.output_tokens, v.cached_input_tokens)), 0, 0, 0
 FROM usage_daily AS v WHERE {since:Int64} = 0 OR v.period >= toDateTime({since:Int64}, 'UTC') GROUP BY day
 UNION ALL
