@@ -21,9 +21,18 @@ func (s *Store) EventsOf(ctx context.Context, name string, after int64, limit in
 
 // EventsWithin is EventsOf, of those that led into or out of the org or happened within it. "": all.
 func (s *Store) EventsWithin(ctx context.Context, name, orgID string, after int64, limit int) ([]Event, error) {
+	return s.listEvents(ctx, name, sqlListEvents, name, after, limit, orgID)
+}
+
+// KeyEventsWithin is Events of a key that a user owns, of those that happened while the user was in the org.
+func (s *Store) KeyEventsWithin(ctx context.Context, key, user subject.Subject, orgID string, after int64, limit int) ([]Event, error) {
+	return s.listEvents(ctx, key.String(), sqlListKeyEvents, key.String(), after, limit, orgID, user.String())
+}
+
+func (s *Store) listEvents(ctx context.Context, name, sql string, args ...any) ([]Event, error) {
 	var es []Event
 	err := s.read(ctx, func() error {
-		rows, err := s.pool.Query(ctx, sqlListEvents, name, after, limit, orgID)
+		rows, err := s.pool.Query(ctx, sql, args...)
 		if err != nil {
 			return err
 		}

@@ -20,6 +20,8 @@ var (
 	sqlInsertTierEvent string
 	//go:embed sql/list_events.sql
 	sqlListEvents string
+	//go:embed sql/list_key_events.sql
+	sqlListKeyEvents string
 	//go:embed sql/list_keys.sql
 	sqlListKeys string
 	//go:embed sql/list_prices.sql

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollgate-dev/tollgate/pkg/pgquota"
 	"github.com/tollgate-dev/tollgate/pkg/problem"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
 )
@@ -52,6 +53,10 @@ func (s *server) events(c echo.Context, p page, name string, w pgquota.Within) e
 	if err != nil {
 		return err
 	}
+	return answerEvents(c, p, es, w)
+}
+
+func answerEvents(c echo.Context, p page, es []pgquota.Event, w pgquota.Within) error {
 	ours := func(st *pgquota.State) *pgquota.State {
 		if st != nil && w.Holds(st.OrgID) != nil {
 			return nil
@@ -81,7 +86,8 @@ func (s *server) quotaEvents(c echo.Context) error {
 	return s.events(c, p, e.Subject.String(), within(c))
 }
 
-// keyEvents shows a key's whole history to its org: an owner never changes.
+// keyEvents shows a key's whole history to its org, for an owner never changes; but of a user's key, to an org-admin, what was while the user was
+// in the org.
 func (s *server) keyEvents(c echo.Context) error {
 	e, err := s.keyEntry(c)
 	if err != nil {
@@ -90,6 +96,14 @@ func (s *server) keyEvents(c echo.Context) error {
 	p, wrong := readPage(c, nil)
 	if len(wrong) > 0 {
 		return problem.Invalid(wrong...)
+	}
+	if w := within(c); w != "" && e.Key.UserID != "" {
+		user := subject.Subject{Kind: subject.User, ID: e.Key.UserID}
+		es, err := s.Store.KeyEventsWithin(c.Request().Context(), e.Subject, user, string(w), p.version(), p.limit+1)
+		if err != nil {
+			return err
+		}
+		return answerEvents(c, p, es, "")
 	}
 	return s.events(c, p, e.Subject.String(), "")
 }

@@ -193,6 +193,15 @@ func (s *server) getKeyQuota(c echo.Context) error {
 		return problem.Invalid(wrong...)
 	}
 	if at != nil {
+		if e.Key.UserID != "" { // whose org may have been another
+			user, err := s.Store.EntryAt(c.Request().Context(), subject.Subject{Kind: subject.User, ID: e.Key.UserID}, *at)
+			if err == nil {
+				err = inOrg(c, user.OrgID)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		if e, err = s.Store.EntryAt(c.Request().Context(), e.Subject, *at); err != nil {
 			return err
 		}

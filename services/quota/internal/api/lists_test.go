@@ -45,13 +45,16 @@ func TestB119PagesLoseNothingAtTheirEdges(t *testing.T) {
 	for _, limit := range []int{10, 1} {
 		t.Run(fmt.Sprintf("limit %d", limit), func(t *testing.T) {
 			h := newHarness(t)
-			var users, orgs []string
+			var users, orgs, tokens []string
 			for i := range 25 {
 				users, orgs = append(users, fmt.Sprintf("u%02d", i)), append(orgs, fmt.Sprintf("o%02d", i))
 				h.put("/internal/quota/"+users[i], `{"org_id":"acme","tier":"plus"}`)
 				h.put("/internal/orgs/"+orgs[i]+"/quota", `{"tpm_limit":1}`)
 				h.made(`{"user_id":"u01"}`)
+				tokens = append(tokens, fmt.Sprintf("t%02d", i*7%25)) // made in another order than listed
+				h.token(`{"name":"` + tokens[i] + `","role":"viewer"}`)
 			}
+			slices.Sort(tokens)
 			for _, table := range []string{"quotas", "org_quotas", "api_keys"} {
 				if _, err := h.db.Exec("UPDATE " + table + " SET created_at = '2026-01-01T00:00:00Z'"); err != nil {
 					t.Fatal(err)
@@ -63,7 +66,7 @@ func TestB119PagesLoseNothingAtTheirEdges(t *testing.T) {
 				want           []string
 			}{{"/internal/quotas", "quotas", "user_id", users}, {"/internal/quotas?org_id=acme", "quotas", "user_id", users}, {"/internal/quotas?tier=plus&org_id=acme", "quotas", "user_id", users},
 				{"/internal/api-keys", "api_keys", "api_key_id", keys}, {"/internal/api-keys?user_id=u01", "api_keys", "api_key_id", keys},
-				{"/internal/orgs", "orgs", "org_id", append([]string{"acme"}, orgs...)}} {
+				{"/internal/admin-tokens", "admin_tokens", "name", tokens}, {"/internal/orgs", "orgs", "org_id", append([]string{"acme"}, orgs...)}} {
 				if got := h.pages(list.path, list.list, list.id, limit, nil); !slices.Equal(got, list.want) {
 					t.Errorf("%s: %q", list.path, got)
 				}

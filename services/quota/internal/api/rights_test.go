@@ -135,8 +135,10 @@ func TestB115OrdinaryKeysManageNothing(t *testing.T) {
 			}
 		}
 		// A viewer changes nothing by whatever spelling.
-		if a := h.call(c.method, c.path, w.ourViewer, c.body); c.method != "GET" && c.method != "HEAD" && a.status != 403 {
-			t.Errorf("%s %s by a viewer: %d", c.method, c.path, a.status)
+		for _, override := range [][]string{nil, {"X-HTTP-Method-Override", "GET", "X-HTTP-Method", "GET", "X-Method-Override", "GET"}} {
+			if a := h.call(c.method, c.path, w.ourViewer, c.body, override...); c.method != "GET" && c.method != "HEAD" && a.status != 403 {
+				t.Errorf("%s %s by a viewer, %q: %d", c.method, c.path, override, a.status)
+			}
 		}
 	}
 	if after := h.everything(); after != before {
@@ -387,5 +389,59 @@ func TestFailedAttemptsAreSlowedPerAddressAndAGoodTokenPasses(t *testing.T) {
 	var attempts int
 	if err := h.db.QueryRow("SELECT sum(attempts) FROM access_refusals").Scan(&attempts); err != nil || attempts != 50 {
 		t.Errorf("%d attempts, %v", attempts, err)
+	}
+}
+
+// Case B115: a user who comes from another org brings nothing of its past along, neither their own nor their keys'.
+func TestB115OrgAdminLearnsNothingOfAUsersTimeInAnotherOrg(t *testing.T) {
+	h := newHarness(t)
+	w := newWorld(h)
+	o2 := h.token(`{"name":"o2-it","role":"org-admin","org_id":"o2"}`)
+	key := "/internal/api-keys/" + w.theirKeys[0] // of u2
+	ok := func(method, path, token, body string) answer {
+		t.Helper()
+		a := h.call(method, path, token, body)
+		if a.status != 200 {
+			t.Fatalf("%s %s: %d %s", method, path, a.status, a.body)
+		}
+		return a
+	}
+	ok("PUT", "/internal/quota/u2", o2, `{"rpm_limit":7,"reason":"theirs"}`)
+	ok("PUT", key+"/quota", o2, `{"rpm_limit":6,"reason":"theirs"}`)
+	pause := func() string {
+		time.Sleep(5 * time.Millisecond)
+		defer time.Sleep(5 * time.Millisecond)
+		return time.Now().UTC().Format(time.RFC3339Nano)
+	}
+	theirs := pause()
+	h.put("/internal/quota/u2", `{"org_id":"o1","tier":"plus"}`)
+	ours := pause()
+	ok("PUT", key+"/quota", w.orgAdmin, `{"rpm_limit":5,"reason":"ours"}`)
+	pause()
+	for _, path := range []string{"/internal/quota/u2", key + "/quota"} {
+		if a := h.call("GET", path+"?at="+theirs, w.orgAdmin, "-"); a.status != 404 || strings.Contains(string(a.body), "rpm") {
+			t.Errorf("%s of then: %d %s", path, a.status, a.body)
+		}
+		ok("GET", path+"?at="+ours, w.orgAdmin, "-")
+		ok("GET", path+"?at="+theirs, adminToken, "-")
+	}
+	for path, reasons := range map[string][]string{"/internal/quota/u2/events": {""}, key + "/events": {"ours"}} {
+		for _, query := range []string{"", "?limit=1"} {
+			a := ok("GET", path+query, w.orgAdmin, "-")
+			var got []string
+			for _, e := range a.json(t)["events"].([]any) {
+				got = append(got, e.(map[string]any)["reason"].(string))
+			}
+			if !slices.Equal(got, reasons) || strings.Contains(string(a.body), "theirs") || strings.Contains(string(a.body), "o2") {
+				t.Errorf("%s%s: %s", path, query, a.body)
+			}
+		}
+	}
+	// Their own admin has seen it all, and loses sight of it.
+	if a := h.call("GET", key+"/events", o2, "-"); a.status != 404 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := ok("GET", key+"/events", adminToken, "-"); strings.Count(string(a.body), `"version"`) != 3 {
+		t.Errorf("%s", a.body)
 	}
 }

@@ -57,6 +57,7 @@ type Lists interface {
 // History tells what was.
 type History interface {
 	EventsWithin(ctx context.Context, name, orgID string, after int64, limit int) ([]pgquota.Event, error)
+	KeyEventsWithin(ctx context.Context, key, user subject.Subject, orgID string, after int64, limit int) ([]pgquota.Event, error)
 	TierEvents(ctx context.Context, name string, after int64, limit int) ([]pgquota.TierEvent, error)
 	EntryAt(ctx context.Context, s subject.Subject, at time.Time) (pgquota.Entry, error)
 	OrgAt(ctx context.Context, orgID string, at time.Time) (tier.Pool, error)
