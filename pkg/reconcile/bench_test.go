@@ -45,6 +45,9 @@ func (m *many) Committed(context.Context) (map[int]int64, bool, error) { return 
 func (m *many) DeadLetters(context.Context, func(Place, string)) error { return nil }
 func (m *many) StoredRows(context.Context) (int64, error)              { return m.n, nil }
 func (m *many) Sums(context.Context, time.Time) ([]Sum, error)         { return nil, nil }
+func (m *many) Groups(context.Context, string, time.Time, int) ([]Group, error) {
+	return nil, nil
+}
 
 func (m *many) Read(_ context.Context, spans []Span, add func(Message) error) error {
 	for i := spans[0].Start; i < spans[0].End; i++ {

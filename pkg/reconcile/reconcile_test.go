@@ -99,6 +99,13 @@ func (l *fakeLedger) Events(_ context.Context, which Rows, add func(Event) error
 
 func (l *fakeLedger) StoredRows(context.Context) (int64, error) { return int64(len(l.rows)) + 5, nil }
 
+func (l *fakeLedger) Groups(_ context.Context, view string, period time.Time, limit int) (groups []Group, _ error) {
+	for i := range min(limit, 2) {
+		groups = append(groups, Group{At: period, Who: fmt.Sprint(view, " payer ", i), Events: Figures{InputTokens: 7}, View: Figures{InputTokens: 7 + int64(i)}})
+	}
+	return groups, nil
+}
+
 func (l *fakeLedger) Sums(context.Context, time.Time) (sums []Sum, _ error) {
 	for _, e := range l.rows {
 		var f Figures
@@ -385,6 +392,42 @@ func viewsThatDisagree(t *testing.T) {
 	}
 	if r := compared(t, logOf(base), &fakeLedger{rows: base, change: moves}); !r.Agree() || !slices.Equal(r.Unsettled, []string{"usage_hourly 2026-05-06T12:00Z: input_tokens"}) {
 		t.Errorf("a figure that moves: %s, %v", names(r), r.Unsettled)
+	}
+}
+
+func TestSumsOfOtherGroupsAreADifferenceThatNamesTheGroups(t *testing.T) {
+	synctest.Test(t, sumsOfOtherGroups) // pauses take no time
+}
+
+func sumsOfOtherGroups(t *testing.T) {
+	t.Helper()
+	base := eventsOf(3)
+	for _, v := range Views[1:] {
+		moved := func(_ int, sums []Sum) []Sum {
+			at := noon
+			if v == ViewDaily {
+				at = noon.Truncate(24 * time.Hour)
+			}
+			return append(sums, Sum{View: v, Period: at, Groups: Checksums{1, 1, 1, 1}})
+		}
+		r := compared(t, logOf(base), &fakeLedger{rows: base, change: moved})
+		at := "2026-05-06T12:00Z"
+		if v == ViewDaily {
+			at = "2026-05-06"
+		}
+		where := "views " + v + " " + at
+		if want := where + " " + figureGroups + "; " + where + ", " + v + " payer 1 input_tokens"; names(r) != want {
+			t.Errorf("%s: %q, want %q", v, names(r), want)
+		}
+		if !strings.Contains(r.String(), "not of the same groups") {
+			t.Errorf("%s", r)
+		}
+	}
+	moves := func(run int, sums []Sum) []Sum {
+		return append(sums, Sum{View: ViewHourly, Period: noon, Groups: Checksums{Payers: uint64(run)}})
+	}
+	if r := compared(t, logOf(base), &fakeLedger{rows: base, change: moves}); !r.Agree() || !slices.Equal(r.Unsettled, []string{"usage_hourly 2026-05-06T12:00Z: " + figureGroups}) {
+		t.Errorf("a checksum that moves: %s, %v", names(r), r.Unsettled)
 	}
 }
 

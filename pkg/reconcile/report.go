@@ -27,14 +27,17 @@ const LostToRetention = "lost to retention before it was consumed"
 // Difference is one thing on which the sides disagree.
 type Difference struct {
 	Kind   string `json:"kind"`
-	Where  string `json:"where"`  // "in all", an hour, a partition, or a view and its period
-	Name   string `json:"name"`   // which figure
+	Where  string `json:"where"`  // "in all", an hour, a partition, or a view, its period, and perhaps who
+	Name   string `json:"name"`   // which figure; "figures of other groups": the sums are right, but not of the same payers, minutes or reasons (Log and Ledger are checksums)
 	Log    int64  `json:"log"`    // of KindViews: what usage_events says; of KindOffsets: the log's end, or its beginning if LostToRetention
 	Ledger int64  `json:"ledger"` // of KindViews: what the view says; of KindOffsets: what the group committed
 }
 
 func (d Difference) String() string {
 	left, right := "log", "ledger"
+	if d.Name == figureGroups {
+		return d.Where + ": the sums are right, but they are not of the same groups as those of " + ViewEvents
+	}
 	switch d.Kind {
 	case KindViews:
 		left, right = ViewEvents, "the view"

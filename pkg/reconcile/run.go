@@ -93,11 +93,15 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	if err := c.beyond(ctx); err != nil {
 		return nil, err
 	}
-	views, unsettled, err := CompareViews(ctx, cfg.Ledger, cfg.Since)
+	views, unsettled, err := settledViews(ctx, cfg.Ledger, cfg.Since)
 	if err != nil {
 		return nil, err
 	}
-	c.report.Differences = append(c.report.Differences, views...)
+	groups, err := nameGroups(ctx, cfg.Ledger, views, cfg.Samples)
+	if err != nil {
+		return nil, err
+	}
+	c.report.Differences = append(append(c.report.Differences, inOrder(views)...), groups...)
 	c.report.Unsettled = unsettled
 	return &c.report, nil
 }

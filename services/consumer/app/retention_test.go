@@ -11,7 +11,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/reconcile"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile/clickhousetotals"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile/kafkalog"
-	"github.com/tollgate-dev/tollgate/pkg/testkit/stores"
+	"github.com/tollgate-dev/tollgate/pkg/testkit/retention"
 )
 
 // The group has committed 10 a partition and the log begins at 25: a comparison, the consumer's log and its metrics name 15 lost messages a partition,
@@ -29,7 +29,7 @@ func TestMessagesThatRetentionTookBeforeTheyWereConsumedAreNamed(t *testing.T) {
 			t.Error("something is said to be lost before anything was")
 		}
 		r.produce(all[30:]...)
-		stores.DropBefore(t, r.cfg.KafkaBrokers, r.cfg.Topic, 25)
+		retention.DropBefore(t, r.cfg.KafkaBrokers, r.cfg.Topic, 25)
 
 		db, err := clickhouseledger.OpenSQL(r.cfg.ClickHouseURL.Reveal())
 		if err != nil {

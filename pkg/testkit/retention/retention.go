@@ -1,4 +1,5 @@
-package stores
+// Package retention takes the beginning of a log away, as Kafka does when messages are older than they are kept.
+package retention
 
 import (
 	"context"
