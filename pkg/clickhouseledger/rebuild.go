@@ -28,15 +28,12 @@ var (
 	rebuildKeepSQL string
 	//go:embed sql/rebuild_drop.sql
 	rebuildDropSQL string
-	//go:embed sql/rebuild_leftovers.sql
-	rebuildLeftoversSQL string
 )
 
 const (
 	rebuildBatch  = 50_000
 	undoTimeout   = 30 * time.Second
-	leftoverAge   = 24 * time.Hour // a table that nobody has written to for so long is of a rebuild that was killed
-	maxCatchUps   = 10             // readings of what has come meanwhile, before the exchange
+	maxCatchUps   = 10 // readings of what has come meanwhile, before the exchange
 	closeToTheEnd = 10_000
 )
 
@@ -145,47 +142,25 @@ func (r *rebuild) run(ctx context.Context) error {
 	if err := r.exec(ctx, "exchange", rebuildExchangeSQL); err != nil {
 		return fmt.Errorf("run it again; usage_ledger_%d is the new table or the old one: %w", r.generation, err)
 	}
+	if r.Keep { // at once: nobody writes to it any more, so that it would soon look like a leftover
+		r.report.Kept = "usage_ledger_kept_" + strconv.FormatUint(r.generation, 10)
+		if err := r.exec(ctx, "keep", rebuildKeepSQL); err != nil {
+			return fmt.Errorf("the new table is live, but lacks what came meanwhile; run it again: %w", err)
+		}
+	}
 	if err := r.catchUp(ctx, table); err != nil {
 		return fmt.Errorf("the new table is live, but lacks what came meanwhile; run it again: %w", err)
 	}
 	if r.Keep {
-		r.report.Kept = "usage_ledger_kept_" + strconv.FormatUint(r.generation, 10)
-		return r.exec(ctx, "keep", rebuildKeepSQL)
+		return nil
 	}
 	return r.exec(ctx, "drop", rebuildDropSQL)
 }
 
 // clear drops what killed rebuilds have left.
-func (r *rebuild) clear(ctx context.Context) error {
-	idle := int64(cmp.Or(r.idle, leftoverAge) / time.Second)
-	rows, err := r.db.QueryContext(ctx, strings.ReplaceAll(rebuildLeftoversSQL, "@idle", strconv.FormatInt(idle, 10)))
-	if err != nil {
-		return fmt.Errorf("look for leftovers: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	var old []uint64
-	for rows.Next() {
-		var generation uint64
-		var idle bool
-		if err := rows.Scan(&generation, &idle); err != nil {
-			return fmt.Errorf("look for leftovers: %w", err)
-		}
-		if name := "usage_ledger_" + strconv.FormatUint(generation, 10); idle {
-			old = append(old, generation)
-			r.report.Dropped = append(r.report.Dropped, name)
-		} else {
-			r.report.Unfinished = append(r.report.Unfinished, name)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("look for leftovers: %w", err)
-	}
-	for _, g := range old {
-		if _, err := r.db.ExecContext(ctx, of64(rebuildDropSQL, g)); err != nil {
-			return fmt.Errorf("drop a leftover: %w", err)
-		}
-	}
-	return nil
+func (r *rebuild) clear(ctx context.Context) (err error) {
+	r.report.Dropped, r.report.Unfinished, err = clearLeftovers(ctx, r.db, cmp.Or(r.idle, leftoverAge))
+	return err
 }
 
 // fill makes the new table and stores the log in it, until little is left that has come meanwhile, and all is there that the ledger held.
@@ -202,7 +177,7 @@ func (r *rebuild) fill(ctx context.Context, spans []LogSpan) error {
 	for _, s := range spans {
 		r.next[s.Partition] = s.Start
 	}
-	own := "usage_ledger_" + strconv.FormatUint(r.generation, 10)
+	own := ownTable(r.generation)
 	for range maxCatchUps {
 		before := r.report.Messages
 		if err := r.catchUp(ctx, own); err != nil {

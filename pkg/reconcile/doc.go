@@ -10,6 +10,11 @@
 // no guess replaces `expired`; among equals it is the one stored first, so the first of its partition. A row says by its place in the log which
 // message it is of; it is compared with that one, and that it may be that one is checked.
 //
+// What retention removed before the group had committed it is named (KindOffsets, LostToRetention) as long as the group's committed offset lies below the
+// log's beginning, that is until the consumer goes on. After that Kafka no longer tells, and the events are on neither side: only the
+// consumer's log and its metrics, until it is started anew, do (services/consumer/internal/kafkasource). A group that has committed nothing in a
+// partition has lost nothing there, as far as can be told.
+//
 // While events are flowing. The log is read up to its ends at the start, and the consumer is waited for until it has committed them. Rows
 // that come from beyond, or from before what the log still holds, are told apart by their place in the log and counted as outside. The views
 // are asked several times: a difference counts if it is the same each time; a figure that moves meanwhile is named as unsettled.

@@ -36,6 +36,7 @@ type fakeLog struct {
 	messages  []Message
 	letters   map[Place]string
 	committed func() (int64, bool)
+	earliest  int64
 	latest    int64
 	err       error
 }
@@ -49,7 +50,7 @@ func logOf(events []Event) *fakeLog {
 }
 
 func (l *fakeLog) Partitions(context.Context, time.Time) ([]Partition, error) {
-	return []Partition{{Latest: l.latest}, {Partition: 1, Latest: 1}}, l.err
+	return []Partition{{Earliest: l.earliest, Start: l.earliest, Latest: l.latest}, {Partition: 1, Latest: 1}}, l.err
 }
 
 func (l *fakeLog) Committed(context.Context) (map[int]int64, bool, error) {
@@ -298,6 +299,31 @@ func consumerBehind(t *testing.T) {
 	if r = compared(t, log, &fakeLedger{rows: base}); names(r) != "offsets partition 0 committed beyond the end" {
 		t.Errorf("a log made anew: %s", names(r))
 	}
+}
+
+// Retention took offsets 3 to 5, which the group had not committed; that it then goes on, while it is waited for, does not hide them.
+func TestMessagesLostToRetentionAreADifference(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base, asked := eventsOf(10), 0
+		log := logOf(base)
+		log.earliest = 6
+		log.committed = func() (int64, bool) {
+			asked++
+			return []int64{3, 3, 10}[min(asked-1, 2)], true
+		}
+		r := compared(t, log, &fakeLedger{rows: append(slices.Clone(base[:3]), base[6:]...)}, func(c *Config) { c.Wait = time.Minute })
+		if names(r) != "offsets partition 0 lost to retention before it was consumed" || r.Partitions[0].Lag != 0 {
+			t.Errorf("%s: %+v", r, r)
+		}
+		if want := "partition 0: lost to retention before it was consumed: beginning of the log 6, committed 3 (-3)"; !strings.Contains(r.String(), want) {
+			t.Errorf("%s; want %s", r, want)
+		}
+		log.committed = func() (int64, bool) { return 6, true } // all that is gone was consumed
+		r = compared(t, log, &fakeLedger{rows: base[:6]}, func(c *Config) { c.Wait = time.Millisecond })
+		if names(r) != "offsets partition 0 not consumed" {
+			t.Errorf("%s: %+v", r, r)
+		}
+	})
 }
 
 // A message that was not read may bear an event, too, and be the one that counts.

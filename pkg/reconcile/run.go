@@ -46,8 +46,9 @@ type comparison struct {
 	report    Report
 	letters   map[Place]string
 	spans     map[int]Span
-	committed map[int]int64 // when waiting ended
-	last      map[int]int64 // the highest offset of a row that comes from beyond the part that was read
+	committed map[int]int64      // when waiting ended
+	lost      map[int]Difference // by partition: what retention took before the group had committed it, as of the beginning
+	last      map[int]int64      // the highest offset of a row that comes from beyond the part that was read
 	hours     map[int64]*Hour
 	spill     *spill
 	mu        sync.Mutex // of report, while the log is read
@@ -62,7 +63,7 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 		cfg.Progress = func(string, int64, int64) {}
 	}
 	cfg.Since = cfg.Since.Truncate(time.Hour)
-	c := &comparison{Config: cfg, letters: map[Place]string{}, spans: map[int]Span{}, committed: map[int]int64{}, last: map[int]int64{}, hours: map[int64]*Hour{}}
+	c := &comparison{Config: cfg, letters: map[Place]string{}, spans: map[int]Span{}, committed: map[int]int64{}, lost: map[int]Difference{}, last: map[int]int64{}, hours: map[int64]*Hour{}}
 	c.report = Report{Began: time.Now().UTC(), Since: cfg.Since, DeadLetters: map[string]int64{}, Differences: []Difference{}, Hours: []Hour{},
 		Counts: map[string]int64{Missing: 0, Extra: 0, Repeated: 0, Different: 0}}
 	if c.report.Partitions, err = cfg.Log.Partitions(ctx, cfg.Since); err != nil {
@@ -126,6 +127,9 @@ func (c *comparison) await(ctx context.Context) error {
 			from := p.Earliest
 			if committed, ok := at[p.Partition]; ok {
 				p.Committed, from = committed, max(committed, from)
+				if _, known := c.lost[p.Partition]; committed < p.Earliest && !known { // once the group goes on, Kafka no longer tells
+					c.lost[p.Partition] = Difference{KindOffsets, fmt.Sprintf("partition %d", p.Partition), LostToRetention, p.Earliest, committed}
+				}
 			}
 			p.Lag, p.End = max(p.Latest-from, 0), min(p.Latest, max(from, p.Start))
 			left += min(p.Lag, p.Latest-p.Start)
@@ -149,6 +153,9 @@ func (c *comparison) await(ctx context.Context) error {
 func (c *comparison) offsetDifferences() {
 	for _, p := range c.report.Partitions {
 		where := fmt.Sprintf("partition %d", p.Partition)
+		if lost, ok := c.lost[p.Partition]; ok {
+			c.differ(lost)
+		}
 		if p.Lag > 0 {
 			c.differ(Difference{KindOffsets, where, "not consumed", p.Latest, p.Committed})
 		}
