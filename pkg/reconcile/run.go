@@ -358,7 +358,7 @@ func (c *comparison) meet(messages []entry, row *Event, again bool) {
 		same bool
 	}{
 		{"input_tokens", e.Input == row.Input}, {"output_tokens", e.Output == row.Output}, {"cached_input_tokens", e.Cached == row.Cached},
-		{"timestamp", e.AtMillis == row.AtMillis}, {"was_rate_limited", e.Rejected == row.Rejected}, {"texts", e.Texts == row.Texts},
+		{"timestamp", e.AtMillis == row.AtMillis}, {"was_rate_limited", e.Rejected == row.Rejected}, {"other columns", e.Rest == row.Rest},
 	} {
 		if !d.same {
 			differs = append(differs, d.name)
