@@ -30,8 +30,6 @@ var (
 	rebuildDropSQL string
 	//go:embed sql/rebuild_leftovers.sql
 	rebuildLeftoversSQL string
-	//go:embed sql/rebuild_count.sql
-	rebuildCountSQL string
 )
 
 const (
@@ -42,7 +40,7 @@ const (
 	closeToTheEnd = 10_000
 )
 
-// ErrIncomplete is what Rebuild's error wraps if the log seems not to hold all that the ledger does. Force overrides it.
+// ErrIncomplete is what Rebuild's error wraps if the log does not hold all that the ledger does. Force overrides it.
 var ErrIncomplete = errors.New("the log doesn't hold all that the ledger does")
 
 // LogSpan is a part of one partition: offsets from Start up to, not including, End.
@@ -66,7 +64,7 @@ type RebuildConfig struct {
 	Log      Log
 	Progress func(done, total int64) // messages; total grows with the log. May be nil
 	Keep     bool                    // keep the replaced table, as usage_ledger_kept_<generation>
-	Force    bool                    // rebuild even if the log has lost its beginning or gives fewer events than the ledger holds
+	Force    bool                    // rebuild even if the log has lost its beginning or lacks events that the ledger holds: they are lost
 
 	fault func(step string) error // for tests: called after each step
 	idle  time.Duration           // for tests: instead of leftoverAge
@@ -74,10 +72,11 @@ type RebuildConfig struct {
 
 // RebuildReport is what a rebuild did.
 type RebuildReport struct {
-	Generation uint64   `json:"generation"` // of the table that is live now
-	Events     int      `json:"events"`     // stored
-	Messages   int64    `json:"messages"`   // read
-	Unusable   int64    `json:"unusable"`   // messages without an event that can be stored: the consumer's dead letters
+	Generation uint64   `json:"generation"`     // of the table that is live now
+	Events     int      `json:"events"`         // stored
+	Messages   int64    `json:"messages"`       // read
+	Unusable   int64    `json:"unusable"`       // messages without an event that can be stored: the consumer's dead letters
+	Lost       int64    `json:"lost,omitempty"` // events that the ledger held and the log does not: with Force
 	Seconds    float64  `json:"seconds"`
 	Kept       string   `json:"kept,omitempty"`       // the replaced table
 	Dropped    []string `json:"dropped,omitempty"`    // leftovers of killed rebuilds
@@ -189,16 +188,16 @@ func (r *rebuild) clear(ctx context.Context) error {
 	return nil
 }
 
-// fill makes the new table and stores the log in it, until little is left that has come meanwhile.
+// fill makes the new table and stores the log in it, until little is left that has come meanwhile, and all is there that the ledger held.
 func (r *rebuild) fill(ctx context.Context, spans []LogSpan) error {
+	began, err := r.clock(ctx)
+	if err != nil {
+		return err
+	}
 	for _, s := range []struct{ name, statement string }{{"create", rebuildCreateSQL}, {"fence", rebuildFenceSQL}, {"seed", rebuildSeedSQL}} {
 		if err := r.exec(ctx, s.name, s.statement); err != nil {
 			return err
 		}
-	}
-	held, err := r.count(ctx, table)
-	if err != nil {
-		return err
 	}
 	for _, s := range spans {
 		r.next[s.Partition] = s.Start
@@ -213,21 +212,10 @@ func (r *rebuild) fill(ctx context.Context, spans []LogSpan) error {
 			break
 		}
 	}
-	got, err := r.count(ctx, own)
-	if err != nil {
+	if err := r.guard(ctx, own, began); err != nil {
 		return err
 	}
-	if got < held && !r.Force {
-		return fmt.Errorf("%w: the log gives %d events, the ledger held %d", ErrIncomplete, got, held)
-	}
 	return r.inject("fill")
-}
-
-func (r *rebuild) count(ctx context.Context, name string) (n int64, err error) {
-	if err := r.db.QueryRowContext(ctx, strings.Replace(rebuildCountSQL, "FROM usage_ledger", "FROM "+name, 1)).Scan(&n); err != nil {
-		return 0, fmt.Errorf("count the events of %s: %w", name, err)
-	}
-	return n, nil
 }
 
 // catchUp stores what lies between what is read and the ends as of now.

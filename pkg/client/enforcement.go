@@ -48,6 +48,7 @@ type Decision struct {
 	RequestID      uuid.UUID         `json:"request_id"`
 	Model          string            `json:"model"`
 	ReservedTokens int64             `json:"reserved_tokens"`
+	LeaseMS        int64             `json:"lease_ms"`       // the slot is kept for that long, then by Consume; 0: none is
 	RetryAfterMS   int64             `json:"retry_after_ms"` // of a refusal: the same request passes after this wait; 0: no wait helps
 	Reason         string            `json:"reason"`
 	Scope          string            `json:"scope"`
@@ -114,6 +115,7 @@ type Draw struct {
 	RetryAfterMS   int64             `json:"retry_after_ms"`
 	Remaining      map[string]*int64 `json:"remaining"`        // as in Room
 	LeaseExpiresAt *time.Time        `json:"lease_expires_at"` // the slot is kept until then; nil if there is none
+	LeaseMS        int64             `json:"lease_ms"`         // how long that is from now, whatever the clocks say
 	Degraded       bool              `json:"degraded"`         // drawn without Redis
 }
 

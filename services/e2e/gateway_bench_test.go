@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -28,8 +30,15 @@ const (
 	benchIdle  = 2000 // streams
 )
 
-// gatewayProcess starts a gateway as a process of its own: this executable, which TestMain turns into it.
-func (p *wholePath) gatewayProcess(b *testing.B) (url string, pid int) {
+// ownProcesses starts an enforcement and a gateway as processes of their own, as they are in production: this executable, which TestMain turns into
+// them. In one process with the clients and the inference server they would wait for these in one queue.
+func (p *wholePath) ownProcesses(b *testing.B) (url string, pid int) {
+	b.Helper()
+	enforcement, _ := p.process(b, system.Enforcement, "TOLLGATE_ENFORCEMENT_ADDR", "TOLLGATE_SPOOL_DIR="+b.TempDir())
+	return p.process(b, system.Gateway, "TOLLGATE_GATEWAY_ADDR", "TOLLGATE_ENFORCEMENT_URL="+enforcement, "TOLLGATE_CONNECTIONS=4096")
+}
+
+func (p *wholePath) process(b *testing.B, service, addrVar string, settings ...string) (url string, pid int) {
 	b.Helper()
 	port, err := process.FreePort()
 	if err != nil {
@@ -41,8 +50,7 @@ func (p *wholePath) gatewayProcess(b *testing.B) (url string, pid int) {
 	}
 	addr := process.Addr(port)
 	cmd := exec.Command(self)
-	cmd.Env = append(append(os.Environ(), p.stores.Environ()...), "TOLLGATE_CHAOS_SERVICE="+system.Gateway, "TOLLGATE_INSTANCE=bench", "TOLLGATE_GATEWAY_ADDR="+addr,
-		"TOLLGATE_ENFORCEMENT_URL="+p.system.EnforcementURL, "TOLLGATE_CONNECTIONS=4096")
+	cmd.Env = append(append(append(os.Environ(), p.stores.Environ()...), "TOLLGATE_CHAOS_SERVICE="+service, "TOLLGATE_INSTANCE=bench", addrVar+"="+addr), settings...)
 	cmd.Stderr = os.Stderr
 	child, err := process.Start(cmd, syscall.SIGKILL)
 	if err != nil {
@@ -50,7 +58,7 @@ func (p *wholePath) gatewayProcess(b *testing.B) (url string, pid int) {
 	}
 	b.Cleanup(func() {
 		if !child.Stop(context.Background(), process.Step{Signal: syscall.SIGTERM, Wait: 30 * time.Second}) || child.Err() != nil {
-			b.Errorf("the gateway did not stop in order: %v", child.Err())
+			b.Errorf("%s did not stop in order: %v", service, child.Err())
 		}
 	})
 	if err := system.AwaitReady(b.Context(), "http://"+addr, nil); err != nil {
@@ -64,7 +72,7 @@ func (p *wholePath) gatewayProcess(b *testing.B) (url string, pid int) {
 func BenchmarkGatewayLatency(b *testing.B) {
 	p, _, q := lean.services(b)
 	_, key := keyed(b, q, limits{})
-	base, _ := p.gatewayProcess(b)
+	base, pid := p.ownProcesses(b)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}
 	defer client.CloseIdleConnections()
 	for name, body := range map[string]string{
@@ -77,12 +85,16 @@ func BenchmarkGatewayLatency(b *testing.B) {
 				drive(b, client, warm, key.Secret, body, time.Second)
 			}
 			var without, with []time.Duration
+			used := time.Duration(0)
 			for range b.N {
 				for range 3 {
 					without = append(without, drive(b, client, direct, key.Secret, body, benchRound)...)
+					before := processorTime(b, pid)
 					with = append(with, drive(b, client, base, key.Secret, body, benchRound)...)
+					used += processorTime(b, pid) - before
 				}
 			}
+			b.ReportMetric(float64(used.Microseconds())/float64(len(with)), "µs-cpu-of-gateway/request")
 			for _, q := range []struct {
 				name string
 				at   float64
@@ -143,7 +155,7 @@ func quantile(ds []time.Duration, at float64) time.Duration {
 func BenchmarkGatewayIdleStreams(b *testing.B) {
 	p, e, q := lean.services(b)
 	user, key := keyed(b, q, limits{concurrent: 3 * benchIdle})
-	base, pid := p.gatewayProcess(b)
+	base, pid := p.ownProcesses(b)
 	client := &http.Client{Transport: &http.Transport{}}
 	b.ReportMetric(resident(b, pid), "MiB-before")
 	ctx, cancel := context.WithCancel(b.Context())
@@ -188,6 +200,22 @@ func BenchmarkGatewayIdleStreams(b *testing.B) {
 	if st.InFlight != 0 {
 		b.Errorf("%d slots are held", st.InFlight)
 	}
+}
+
+// processorTime is what a process has used, of all processors, to a hundredth of a second.
+func processorTime(b *testing.B, pid int) time.Duration {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from the third field on; ticks in user mode are the 14th, in the kernel's the 15th
+	user, err1 := strconv.Atoi(f[11])
+	system, err2 := strconv.Atoi(f[12])
+	if err := errors.Join(err1, err2); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // resident is a process's memory in MiB.

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -46,7 +48,7 @@ type Config struct {
 	Dialect      string        `env:"TOLLGATE_HEADER_DIALECT" envDefault:"tollgate"`
 	Predicted    int64         `env:"TOLLGATE_PREDICTED_OUTPUT" envDefault:"1024"` // tokens
 	MaxBody      int64         `env:"TOLLGATE_MAX_BODY_BYTES" envDefault:"20971520"`
-	Lease        time.Duration `env:"TOLLGATE_LEASE" envDefault:"600s"` // enforcement's
+	MaxBodies    int64         `env:"TOLLGATE_MAX_BODIES_BYTES" envDefault:"536870912"` // of all requests together
 	UpstreamWait time.Duration `env:"TOLLGATE_UPSTREAM_TIMEOUT" envDefault:"10m"`
 	UpstreamIdle time.Duration `env:"TOLLGATE_UPSTREAM_IDLE_TIMEOUT" envDefault:"2m"`
 	ClientStall  time.Duration `env:"TOLLGATE_CLIENT_STALL_TIMEOUT" envDefault:"1m"`
@@ -104,6 +106,11 @@ func (c *Config) Validate() error {
 	if _, err := c.publicKey(); err != nil {
 		bad("TOLLGATE_JWT_PUBLIC_KEY", "%v", err)
 	}
+	for _, name := range c.ForwardHeaders {
+		if !headerName.MatchString(name) || kept[http.CanonicalHeaderKey(name)] {
+			bad("TOLLGATE_UPSTREAM_FORWARD_HEADERS", "%q can't be handed on: it is no header's name, or one of the connection's or the credential's", name)
+		}
+	}
 	if len(c.Models) == 0 {
 		bad("TOLLGATE_MODELS", "must name a model at least")
 	}
@@ -128,6 +135,7 @@ func (c *Config) Validate() error {
 	}{
 		{"TOLLGATE_PREDICTED_OUTPUT", c.Predicted, 1, limit.MaxAmount},
 		{"TOLLGATE_MAX_BODY_BYTES", c.MaxBody, 1 << 10, 1 << 30},
+		{"TOLLGATE_MAX_BODIES_BYTES", c.MaxBodies, c.MaxBody, 1 << 40},
 		{"TOLLGATE_CONNECTIONS", int64(c.Connections), 1, 1 << 20},
 	} {
 		if f.v < f.min || f.v > f.max {
@@ -140,7 +148,6 @@ func (c *Config) Validate() error {
 		min, max time.Duration
 	}{
 		{"TOLLGATE_JWT_LEEWAY", c.JWTLeeway, 0, 5 * time.Minute},
-		{"TOLLGATE_LEASE", c.Lease, time.Second, limit.MaxWindow},
 		{"TOLLGATE_UPSTREAM_TIMEOUT", c.UpstreamWait, time.Second, 24 * time.Hour},
 		{"TOLLGATE_UPSTREAM_IDLE_TIMEOUT", c.UpstreamIdle, time.Second, 24 * time.Hour},
 		{"TOLLGATE_CLIENT_STALL_TIMEOUT", c.ClientStall, time.Second, time.Hour},
@@ -152,6 +159,14 @@ func (c *Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
+// kept are headers of a request that must not reach the inference server as they came: the connection's own, credentials, and those that the gateway
+// states itself.
+var kept = map[string]bool{"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "Host": true, "Content-Length": true, "Content-Encoding": true,
+	"Accept-Encoding": true, "X-Request-Id": true, "Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Te": true, "Trailer": true,
+	"Transfer-Encoding": true, "Upgrade": true, "Expect": true, "Range": true}
 
 func (c *Config) publicKey() (*rsa.PublicKey, error) {
 	if c.JWTPublicKey == "" {

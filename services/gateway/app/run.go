@@ -129,7 +129,7 @@ func newAPI(cfg Config, finder identity.Finder, enforcement *client.Enforcement,
 	}
 	return proxy.New(proxy.Options{Identities: finder, Enforcement: enforcement, Counter: counter, Dialect: wording, Upstream: upstream,
 		UpstreamKey: cfg.UpstreamKey.Reveal(), Transport: transport, ForwardHeaders: cfg.ForwardHeaders, Models: cfg.Models, MaxOutput: most,
-		Predicted: cfg.Predicted, MaxBody: cfg.MaxBody, Lease: cfg.Lease, HeaderWait: cfg.UpstreamWait, IdleWait: cfg.UpstreamIdle,
+		Predicted: cfg.Predicted, MaxBody: cfg.MaxBody, MaxBodies: cfg.MaxBodies, HeaderWait: cfg.UpstreamWait, IdleWait: cfg.UpstreamIdle,
 		Stall: cfg.ClientStall, Health: health, Registry: reg, Log: log}), nil
 }
 
@@ -172,7 +172,7 @@ func serve(ctx context.Context, stack *lifecycle.Stack, cfg Config, log *slog.Lo
 	protocols.SetUnencryptedHTTP2(true)
 	// Bodies of 20 MiB and answers of minutes take their time: package proxy bounds each of its waits instead.
 	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
-		Protocols: protocols, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+		Protocols: protocols, HTTP2: http2Limits(), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	stack.Go("http server", func(ctx context.Context) error {
 		failed := make(chan error, 1)
 		go func() { failed <- srv.Serve(l) }()
@@ -194,4 +194,11 @@ func serve(ctx context.Context, stack *lifecycle.Stack, cfg Config, log *slog.Lo
 		return err
 	})
 	return l.Addr(), nil
+}
+
+// http2Limits bounds what one HTTP/2 connection may hold: streams, their headers, and what is on its way to us unread. A peer that is gone without a
+// word is found by a ping.
+func http2Limits() *http.HTTP2Config {
+	return &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReceiveBufferPerConnection: 4 << 20, MaxReceiveBufferPerStream: 1 << 20,
+		SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: 2 * time.Minute}
 }

@@ -152,7 +152,7 @@ func TestAQuerysParametersAreCheckedByName(t *testing.T) {
 		"no query":   {2, []string{"nonsense"}, "unknown command"},
 		"no flag":    {2, []string{"refusals", "--org", "x"}, "unknown flag"},
 		"bad output": {2, []string{"refusals", "-o", "xml"}, "--output must be table or json"},
-		"away":       {1, []string{"refusals"}, "ask ClickHouse at http://127.0.0.1:1"},
+		"away":       {4, []string{"refusals"}, "ask ClickHouse at http://127.0.0.1:1"},
 	} {
 		code, stdout, stderr := run(t, env, append([]string{"query"}, c.args...)...)
 		if code != c.code || !strings.Contains(stderr, c.want) || strings.Contains(stdout+stderr, "secret") {

@@ -24,7 +24,8 @@ func rebuildLedgerCommand(s *session) *cobra.Command {
 Consumers may go on, and views answer all the time. If it ends early, run it again: nothing is lost for good, but after the swap and before the end
 the ledger may lack the newest events (tollgatectl reconcile tells).
 
-It refuses a log that has lost its beginning, or that gives fewer events than the ledger holds. ClickHouse must have room for a second ledger.
+It refuses a log that has lost its beginning, or that lacks an event that the ledger holds. ClickHouse must have room for a second ledger.
+Into an empty ClickHouse, start a consumer first: it makes the tables, and copies prices and time zones, which are not in this log.
 
 Needs TOLLGATE_KAFKA_BROKERS and TOLLGATE_CLICKHOUSE_URL.`,
 		Example: "  tollgatectl rebuild ledger --keep",
@@ -58,6 +59,9 @@ func runRebuildLedger(ctx context.Context, keep, force bool, s *session) error {
 	}
 	n, p := replay.Commas, printer{w: s.Stdout}
 	p.line("✓ %s events stored from %s messages, %s of them unusable, in %.1f s", n(int64(r.Events)), n(r.Messages), n(r.Unusable), r.Seconds)
+	if r.Lost > 0 {
+		p.line("%s events that the replaced table held are not in the log", n(r.Lost))
+	}
 	if r.Kept != "" {
 		p.line("the replaced table is %s", r.Kept)
 	}

@@ -52,26 +52,40 @@ type Source struct {
 
 var _ consume.Source = (*Source)(nil)
 
-// Open waits until the brokers answer and the topic exists, with a line of log now and then, and joins the group. It fails only if
-// ctx ends.
-func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Source, error) {
-	s := &Source{cfg: cfg, client: &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Timeout: askTimeout,
-		Transport: &kafka.Transport{ClientID: cfg.ClientID}}}
+func newSource(cfg Config) *Source {
+	return &Source{cfg: cfg, client: &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Timeout: askTimeout, Transport: &kafka.Transport{ClientID: cfg.ClientID}}}
+}
+
+// hangUp closes the client's connections.
+func (s *Source) hangUp() { s.client.Transport.(*kafka.Transport).CloseIdleConnections() }
+
+// await waits until the brokers answer and the topic exists, with a line of log now and then, and gives the partitions.
+func (s *Source) await(ctx context.Context, log *slog.Logger) ([]int, error) {
 	for tries := 0; ; tries++ {
 		partitions, err := s.partitions(ctx)
 		if err == nil {
-			log.Info("reading the event log", "topic", cfg.Topic, "partitions", len(partitions), "group", cfg.Group)
-			break
+			return partitions, nil
 		}
 		if tries%15 == 0 {
-			log.Warn("waiting for Kafka and the topic", "topic", cfg.Topic, "err", err)
+			log.Warn("waiting for Kafka and the topic", "topic", s.cfg.Topic, "err", err)
 		}
 		select {
 		case <-time.After(topicPoll):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for topic %s: %w", cfg.Topic, ctx.Err())
+			return nil, fmt.Errorf("wait for topic %s: %w", s.cfg.Topic, ctx.Err())
 		}
 	}
+}
+
+// Open waits until the brokers answer and the topic exists, with a line of log now and then, and joins the group. It fails only if
+// ctx ends.
+func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Source, error) {
+	s := newSource(cfg)
+	partitions, err := s.await(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("reading the event log", "topic", cfg.Topic, "partitions", len(partitions), "group", cfg.Group)
 	s.reader = kafka.NewReader(kafka.ReaderConfig{
 		Brokers: cfg.Brokers, Topic: cfg.Topic, GroupID: cfg.Group, StartOffset: kafka.FirstOffset,
 		Dialer:        &kafka.Dialer{Timeout: askTimeout, DualStack: true, ClientID: cfg.ClientID},
@@ -90,12 +104,16 @@ func (s *Source) Fetch(ctx context.Context) (consume.Message, error) {
 	if err != nil {
 		return consume.Message{}, fmt.Errorf("fetch from %s: %w", s.cfg.Topic, err)
 	}
+	return message(m), nil
+}
+
+func message(m kafka.Message) consume.Message {
 	out := consume.Message{Position: consume.Position{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset},
 		Message: usage.Message{Key: m.Key, Value: m.Value}}
 	for _, h := range m.Headers {
 		out.Headers = append(out.Headers, usage.Header{Key: h.Key, Value: string(h.Value)})
 	}
-	return out, nil
+	return out
 }
 
 // Commit implements consume.Source.
@@ -208,8 +226,7 @@ func (s *Source) Lag(ctx context.Context) (map[int]int64, error) {
 
 // Lag is Source.Lag for whoever is no member of the group.
 func Lag(ctx context.Context, cfg Config) (map[int]int64, error) {
-	transport := &kafka.Transport{ClientID: cfg.ClientID}
-	defer transport.CloseIdleConnections()
-	s := &Source{cfg: cfg, client: &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Timeout: askTimeout, Transport: transport}}
+	s := newSource(cfg)
+	defer s.hangUp()
 	return s.Lag(ctx)
 }

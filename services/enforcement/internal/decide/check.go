@@ -105,8 +105,9 @@ func ownerOf(p tier.Plan) string {
 type Answer struct {
 	Allowed      bool
 	RequestID    uuid.UUID
-	Model        string // served
-	Reserved     int64  // tokens held: 0 for a refusal or a dry run
+	Model        string        // served
+	Reserved     int64         // tokens held: 0 for a refusal or a dry run
+	Lease        time.Duration // for which the slot is kept from now on, by the clock that keeps it; 0 if nothing is held
 	RetryAfter   time.Duration
 	Reason       string
 	Scope        limit.ScopeKind // which scope refused; "" where no scope is to blame
@@ -124,7 +125,7 @@ func decided(r Request, p tier.Plan, d limit.Decision) Answer {
 	case !a.Allowed:
 		a.Reason, a.Scope, a.RetryAfter = d.Reason, d.Scope, d.RetryAfter
 	case !r.DryRun:
-		a.Reserved = d.Reserved[limit.Tokens]
+		a.Reserved, a.Lease = d.Reserved[limit.Tokens], max(d.LeaseUntil.Sub(d.At), 0)
 	}
 	return a
 }

@@ -32,8 +32,9 @@ type Drawn struct {
 	Reason     string
 	RetryAfter time.Duration
 	Rooms      []Room
-	LeaseUntil time.Time // zero if there is no open reservation
-	Degraded   bool      // drawn without Redis
+	LeaseUntil time.Time     // zero if there is no open reservation
+	Lease      time.Duration // until then, by the clock that keeps the slot
+	Degraded   bool          // drawn without Redis
 }
 
 // Consume draws from a reservation, and from the buckets once it is used up. It takes no longer than a check may.
@@ -55,7 +56,7 @@ func (e *Engine) Consume(ctx context.Context, r Draw) (Drawn, error) {
 		return Drawn{}, fmt.Errorf("consume for %s of %s: %w", r.RequestID, r.Subject, err)
 	}
 	d := Drawn{Allowed: c.Allowed, Reason: c.Reason, RetryAfter: c.RetryAfter, Rooms: Rooms(plain(c.Scopes)), LeaseUntil: c.LeaseUntil,
-		Degraded: c.Degraded}
+		Lease: max(c.LeaseUntil.Sub(c.At), 0), Degraded: c.Degraded}
 	switch {
 	case c.Status == limit.ReservationEnded:
 		d.Reason = ReasonReservationEnded

@@ -23,7 +23,7 @@ func TestCheckAnswersAsTheDesignSays(t *testing.T) {
 	resp := call{method: "POST", path: "/internal/rate-limit/check", body: `{"user_id":"u1","model":"grok-2","estimated_tokens":150,"request_id":"01890a5d-ac96-774b-bcce-b302099a8057"}`}.do(t, w)
 	got := read[map[string]any](t, resp, 200)
 	var want map[string]any
-	_ = json.Unmarshal([]byte(`{"allowed":true,"request_id":"01890a5d-ac96-774b-bcce-b302099a8057","model":"grok-2","reserved_tokens":150,
+	_ = json.Unmarshal([]byte(`{"allowed":true,"request_id":"01890a5d-ac96-774b-bcce-b302099a8057","model":"grok-2","reserved_tokens":150,"lease_ms":600000,
 		"retry_after_ms":0,"reason":"","scope":"",
 		"limit":{"requests":40,"tokens_1m":40000,"tokens_1d":500000,"concurrent":3},
 		"remaining":{"requests":39,"tokens_1m":39850,"tokens_1d":499850,"concurrent":2},

@@ -30,18 +30,18 @@ func TestStreamPaysAsItGoesAndStopsWhenNothingIsLeft(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 	for i := range 2 {
-		if c := w.consume(t, a.RequestID, 90); !c.Allowed || n(c.Remaining["tokens_1m"]) != int64(110-90*i) || c.LeaseExpiresAt == nil {
+		if c := w.consume(t, a.RequestID, 90); !c.Allowed || n(c.Remaining["tokens_1m"]) != int64(110-90*i) || c.LeaseExpiresAt == nil || c.LeaseMS != 600_000 {
 			t.Fatalf("draw %d: %+v", i, c)
 		}
 	}
-	if c := w.consume(t, a.RequestID, 90); c.Allowed || c.Reason != "tpm" || c.RetryAfterMS != 70*60 || n(c.Remaining["tokens_1m"]) != 20 || c.LeaseExpiresAt == nil {
+	if c := w.consume(t, a.RequestID, 90); c.Allowed || c.Reason != "tpm" || c.RetryAfterMS != 70*60 || n(c.Remaining["tokens_1m"]) != 20 || c.LeaseExpiresAt == nil || c.LeaseMS != 600_000 {
 		t.Fatalf("%+v", c)
 	}
 	w.record(t, fmt.Sprintf(`{"user_id":"u1","request_id":%q,"model":"m","input_tokens":800,"output_tokens":185,"latency_ms":9,"outcome":"completed"}`, a.RequestID))
 	if st := w.status(t, "user/u1"); n(st.Remaining["tokens_1m"]) != 15 || st.InFlight != 0 {
 		t.Errorf("%+v", st)
 	}
-	if c := w.consume(t, a.RequestID, 1); c.Allowed || c.Reason != decide.ReasonReservationEnded || c.LeaseExpiresAt != nil {
+	if c := w.consume(t, a.RequestID, 1); c.Allowed || c.Reason != decide.ReasonReservationEnded || c.LeaseExpiresAt != nil || c.LeaseMS != 0 {
 		t.Errorf("%+v", c)
 	}
 	if c := w.consume(t, uuid.New(), 1); c.Allowed || c.Reason != decide.ReasonReservationUnknown || c.LeaseExpiresAt != nil {

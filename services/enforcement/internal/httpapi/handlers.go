@@ -71,6 +71,7 @@ type checkAnswer struct {
 	RequestID      uuid.UUID `json:"request_id"`
 	Model          string    `json:"model"`
 	ReservedTokens int64     `json:"reserved_tokens"`
+	LeaseMS        int64     `json:"lease_ms"`
 	RetryAfterMS   int64     `json:"retry_after_ms"`
 	Reason         string    `json:"reason"`
 	Scope          string    `json:"scope"`
@@ -98,7 +99,7 @@ func (s *server) check(w http.ResponseWriter, r *http.Request) error {
 		return failure(err, "No decision could be made in time. Repeat the check; with the same request_id it is charged once.")
 	}
 	return writeJSON(w, checkAnswer{Allowed: a.Allowed, RequestID: a.RequestID, Model: a.Model, ReservedTokens: a.Reserved,
-		RetryAfterMS: a.RetryAfter.Milliseconds(), Reason: a.Reason, Scope: string(a.Scope), rooms: roomsOf(a.Rooms), Headers: headersOf(a.Rooms),
+		LeaseMS: a.Lease.Milliseconds(), RetryAfterMS: a.RetryAfter.Milliseconds(), Reason: a.Reason, Scope: string(a.Scope), rooms: roomsOf(a.Rooms), Headers: headersOf(a.Rooms),
 		QuotaVersion: a.QuotaVersion, Degraded: a.Degraded})
 }
 
@@ -108,6 +109,7 @@ type consumeAnswer struct {
 	RetryAfterMS   int64             `json:"retry_after_ms"`
 	Remaining      map[string]*int64 `json:"remaining"`
 	LeaseExpiresAt *usage.Time       `json:"lease_expires_at"` // null: there is no open reservation
+	LeaseMS        int64             `json:"lease_ms"`
 	Degraded       bool              `json:"degraded"`
 }
 
@@ -126,7 +128,7 @@ func (s *server) consume(w http.ResponseWriter, r *http.Request) error {
 		return failure(err, "The tokens could not be drawn in time. If the call is repeated they may be drawn twice; the record sets that right.")
 	}
 	a := consumeAnswer{Allowed: d.Allowed, Reason: d.Reason, RetryAfterMS: d.RetryAfter.Milliseconds(), Remaining: roomsOf(d.Rooms).Remaining,
-		Degraded: d.Degraded}
+		LeaseMS: d.Lease.Milliseconds(), Degraded: d.Degraded}
 	if !d.LeaseUntil.IsZero() {
 		at := instant(d.LeaseUntil)
 		a.LeaseExpiresAt = &at

@@ -20,7 +20,7 @@ type Request struct {
 
 	Model        string
 	Stream       bool
-	MaxTokens    *int64 // the least of max_completion_tokens and max_tokens
+	MaxTokens    *int64 // of max_completion_tokens and max_tokens the greater one: which of them counts, servers differ on
 	Choices      int64  // answers for each prompt: n or best_of, whichever is more; 1 at least
 	IncludeUsage bool   // the client wants the usage of its stream
 
@@ -104,13 +104,13 @@ func (r *Request) field(name string, kind jsontext.Kind, v Span) error {
 	case "stream_options":
 		return r.streamOptions(kind, v)
 	case "max_tokens", "max_completion_tokens":
-		n, err := count(name, kind, raw)
-		if n != nil && (r.MaxTokens == nil || *n < *r.MaxTokens) {
+		n, err := count(name, kind, raw, 0)
+		if n != nil && (r.MaxTokens == nil || *n > *r.MaxTokens) {
 			r.MaxTokens = n
 		}
 		return err
 	case "n", "best_of":
-		n, err := count(name, kind, raw)
+		n, err := count(name, kind, raw, 1)
 		if n != nil {
 			r.Choices = max(r.Choices, *n)
 		}
@@ -151,13 +151,13 @@ func (r *Request) streamOptions(kind jsontext.Kind, v Span) error {
 }
 
 // count reads a number of tokens or choices; null is nil.
-func count(field string, kind jsontext.Kind, raw []byte) (*int64, error) {
+func count(field string, kind jsontext.Kind, raw []byte, least int64) (*int64, error) {
 	if kind == 'n' {
 		return nil, nil //nolint:nilnil // null is as good as left out
 	}
 	n, err := strconv.ParseInt(string(raw), 10, 64)
-	if kind != '0' || err != nil || n < 0 || n > limit.MaxAmount {
-		return nil, &FieldError{field, fmt.Sprintf("must be a whole number from 0 to %d", limit.MaxAmount)}
+	if kind != '0' || err != nil || n < least || n > limit.MaxAmount {
+		return nil, &FieldError{field, fmt.Sprintf("must be a whole number from %d to %d", least, limit.MaxAmount)}
 	}
 	return &n, nil
 }
@@ -190,6 +190,9 @@ func (r *Request) AskForUsage() {
 		r.edits = append(r.edits, edit{Span{begin, begin}, `"stream_options":{` + ask + `},`}) // a model follows at least
 	}
 }
+
+// Drop lets go of the body. What was read of it stays; it can't be opened any more, but readers of it go on.
+func (r *Request) Drop() { r.Text, r.edits = nil, nil }
 
 // Open gives the edited body and its length. It may be called again, for a body that has to be sent again.
 func (r *Request) Open() (io.Reader, int64) {

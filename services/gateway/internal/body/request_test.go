@@ -50,7 +50,7 @@ func TestOnlyTheNamedBytesChange(t *testing.T) {
 
 func TestWhatIsActedOnIsRead(t *testing.T) {
 	r, err := body.Parse([]byte(`{"n":3,"best_of":2,"max_tokens":100,"max_completion_tokens":40,"stream":true,"model":"b\u0069g","stream_options":{"include_usage":true}}`))
-	if err != nil || r.Model != "big" || !r.Stream || !r.IncludeUsage || *r.MaxTokens != 40 || r.Choices != 3 {
+	if err != nil || r.Model != "big" || !r.Stream || !r.IncludeUsage || *r.MaxTokens != 100 || r.Choices != 3 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -75,6 +75,18 @@ func TestAFieldThatServersReadDifferentlyIsRefused(t *testing.T) {
 		`{"model":"a","max_tokens":1.5}`:                     "max_tokens",
 		`{"model":"a","max_tokens":1e3}`:                     "max_tokens",
 		`{"model":"a","max_tokens":99999999999999999999}`:    "max_tokens",
+		`{"model":"a","max_tokens":1e400}`:                   "max_tokens",
+		`{"model":"a","max_tokens":9007199254740992}`:        "max_tokens",
+		`{"model":"a","max_tokens":"50"}`:                    "max_tokens",
+		`{"model":"a","max_tokens":true}`:                    "max_tokens",
+		`{"model":"a","max_tokens":[10]}`:                    "max_tokens",
+		`{"model":"a","max_completion_tokens":-1}`:           "max_completion_tokens",
+		`{"model":"a","n":0}`:                                "n",
+		`{"model":"a","n":-0}`:                               "n",
+		`{"model":"a","n":-1}`:                               "n",
+		`{"model":"a","n":1.0}`:                              "n",
+		`{"model":"a","best_of":0}`:                          "best_of",
+		`{"model":"a","stream":1}`:                           "stream",
 		`{"model":"a","n":"2"}`:                              "n",
 		`{"model":"a","stream_options":[]}`:                  "stream_options",
 		`{"model":"a","stream_options":{"include_usage":1}}`: "stream_options.include_usage",

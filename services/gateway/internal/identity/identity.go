@@ -38,7 +38,7 @@ func (f Finder) Find(ctx context.Context, token string) (Identity, error) {
 	case f.Sessions == nil:
 		return Identity{}, &Unauthorized{"The token is not an API key."}
 	}
-	return f.Sessions.find(token)
+	return f.Sessions.find(ctx, token)
 }
 
 // Confirm holds an identity against a decision made for it by version of its quota. Errors as those of Find.

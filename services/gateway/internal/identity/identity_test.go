@@ -266,3 +266,31 @@ func TestJWKSIsCachedAndFollowsARotation(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Whoever has gone does not go on waiting for a key server.
+func TestALookUpEndsWithItsCaller(t *testing.T) {
+	asked := make(chan struct{}, 10)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		if len(asked) > 1 { // the first one, at the start, finds no keys
+			<-r.Context().Done()
+		}
+		_ = json.NewEncoder(w).Encode(jwkset.JWKSMarshal{Keys: []jwkset.JWKMarshal{}})
+	}))
+	defer srv.Close()
+	s, err := identity.NewSessions(t.Context(), identity.SessionOptions{JWKS: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := sign(t, jwt.SigningMethodRS256, rsaKey(t), claims(nil), "unknown")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err = identity.Finder{Sessions: s}.Find(ctx, text)
+	if took := time.Since(begin); !errors.Is(err, identity.ErrUnavailable) || took > time.Second {
+		t.Errorf("%v after %s", err, took)
+	}
+}

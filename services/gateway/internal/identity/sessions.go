@@ -32,7 +32,7 @@ type SessionOptions struct {
 // kind is one kind of key and what it may sign.
 type kind struct {
 	parser *jwt.Parser
-	key    jwt.Keyfunc
+	key    func(context.Context) jwt.Keyfunc
 }
 
 // Sessions verifies JWTs. It is safe for concurrent use.
@@ -62,7 +62,7 @@ func NewSessions(ctx context.Context, o SessionOptions) (*Sessions, error) {
 	if s.claim == "" {
 		s.claim = "sub"
 	}
-	add := func(key jwt.Keyfunc, algs ...string) {
+	add := func(key func(context.Context) jwt.Keyfunc, algs ...string) {
 		opts := []jwt.ParserOption{jwt.WithExpirationRequired(), jwt.WithLeeway(o.Leeway), jwt.WithTimeFunc(o.Now), jwt.WithIssuedAt()}
 		if o.Issuer != "" {
 			opts = append(opts, jwt.WithIssuer(o.Issuer))
@@ -75,10 +75,10 @@ func NewSessions(ctx context.Context, o SessionOptions) (*Sessions, error) {
 		}
 	}
 	if len(o.Secret) > 0 {
-		add(func(*jwt.Token) (any, error) { return o.Secret, nil }, "HS256")
+		add(always(o.Secret), "HS256")
 	}
 	if o.PublicKey != nil {
-		add(func(*jwt.Token) (any, error) { return o.PublicKey, nil }, "RS256")
+		add(always(o.PublicKey), "RS256")
 	}
 	if o.JWKS != "" {
 		k, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{o.JWKS}, keyfunc.Override{HTTPTimeout: 5 * time.Second, RefreshInterval: o.Refresh,
@@ -91,12 +91,16 @@ func NewSessions(ctx context.Context, o SessionOptions) (*Sessions, error) {
 		if err != nil {
 			return nil, fmt.Errorf("JWKS: %w", err)
 		}
-		add(k.Keyfunc, "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+		add(k.KeyfuncCtx, "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 	}
 	return s, nil
 }
 
-func (s *Sessions) find(token string) (Identity, error) {
+func always(key any) func(context.Context) jwt.Keyfunc {
+	return func(context.Context) jwt.Keyfunc { return func(*jwt.Token) (any, error) { return key, nil } }
+}
+
+func (s *Sessions) find(ctx context.Context, token string) (Identity, error) {
 	var claims jwt.MapClaims
 	unverified, _, err := jwt.NewParser().ParseUnverified(token, &jwt.RegisteredClaims{})
 	if err != nil {
@@ -105,11 +109,13 @@ func (s *Sessions) find(token string) (Identity, error) {
 	err = jwt.ErrTokenUnverifiable
 	for _, k := range s.kinds[unverified.Method.Alg()] {
 		claims = jwt.MapClaims{}
-		if _, err = k.parser.ParseWithClaims(token, claims, k.key); err == nil {
+		if _, err = k.parser.ParseWithClaims(token, claims, k.key(ctx)); err == nil {
 			break
 		}
 	}
 	switch {
+	case err != nil && ctx.Err() != nil: // the caller has gone while a key was fetched
+		return Identity{}, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 	case errors.Is(err, jwt.ErrTokenExpired):
 		return Identity{}, &Unauthorized{"The session has expired."}
 	case err != nil: // which check it failed helps forgers only

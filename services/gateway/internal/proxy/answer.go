@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -31,6 +33,8 @@ func (f *flight) fly() error {
 		return f.failedBy(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	f.req.Drop() // the server has it; a stream may last for long
+	x.forget()
 	resp.Body = &watched{resp.Body, idle, s.o.IdleWait}
 	s.m.firstByte.WithLabelValues(s.m.label(f.res.Decision.Model)).Observe(time.Since(x.arrived).Seconds())
 	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode == http.StatusOK && err == nil && kind == "text/event-stream" {
@@ -57,22 +61,28 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 	if failed {
 		f.begun = false // it has produced nothing
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, f.s.o.MaxAnswer+1))
+	text, err := f.s.readAnswer(resp)
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), errIdle):
 		return f.failedBy(upstreamFailed(http.StatusGatewayTimeout, "upstream_timeout", "The inference server stopped in the middle of its answer.", err))
 	case err != nil:
-		return f.failedBy(upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke its answer off.", err))
-	case int64(len(text)) > f.s.o.MaxAnswer:
-		return f.failedBy(upstreamFailed(http.StatusBadGateway, "upstream_too_large", "The inference server's answer is too large.", nil))
+		return f.failedBy(err)
 	}
 	var c chunk
-	if json.Unmarshal(text, &c) == nil || len(c.Choices) > 0 || c.Usage != nil {
-		f.told = c.Usage
+	_ = json.Unmarshal(text, &c) // what can't be read is the client's to understand
+	var told []figures
+	if c.Usage {
+		usages(text, func(u figures) { told = append(told, u) })
+	}
+	if !slices.ContainsFunc(told, func(u figures) bool { return u.completion.ok && u.completion.n > 0 }) { // else nobody asks what was counted
 		for _, ch := range c.Choices {
-			f.add(ch)
+			f.used.add(ch)
 		}
 	}
+	for _, u := range told {
+		f.used.tell(u)
+	}
+	f.used.ended = true
 	outcome := outcomeCompleted
 	if failed {
 		outcome = outcomeFailed
@@ -82,4 +92,16 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 	}
 	f.settle(outcome)
 	return f.s.whole(f.x, resp, bytes.NewReader(text), len(text))
+}
+
+// readAnswer reads an answer that is no stream to its end.
+func (s *Server) readAnswer(resp *http.Response) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, s.o.MaxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke its answer off.", err)
+	case int64(len(text)) > s.o.MaxAnswer:
+		return nil, upstreamFailed(http.StatusBadGateway, "upstream_too_large", fmt.Sprintf("The inference server's answer is larger than %d bytes.", s.o.MaxAnswer), nil)
+	}
+	return text, nil
 }

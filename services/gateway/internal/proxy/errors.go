@@ -26,9 +26,10 @@ func (e *apiError) Error() string { return fmt.Sprintf("%d %s: %s", e.Status, e.
 func (e *apiError) Unwrap() error { return e.cause }
 
 const (
-	typeInvalid  = "invalid_request_error"
-	typeUpstream = "upstream_error"
-	typeServer   = "server_error"
+	typeInvalid   = "invalid_request_error"
+	typeRateLimit = "rate_limit_exceeded"
+	typeUpstream  = "upstream_error"
+	typeServer    = "server_error"
 )
 
 func invalid(param, message string) *apiError {

@@ -27,12 +27,9 @@ type flight struct {
 	bounded bool  // the request itself bounds its output
 
 	begun  bool // the server has begun to work on it, as far as is known
-	text   *tokens.Text
-	chunks int64 // that bore something; each is a token at least
-	size   int64 // bytes of text
-	looked int64 // chunks and quarters of size when the tokens were last counted
-	drawn  int64 // tokens that were drawn from the reservation, and beyond
-	told   *figures
+	used   meter
+	looked int64       // the meter's progress when the tokens were last counted
+	drawn  int64       // tokens that were drawn from the reservation, and beyond
 	over   atomic.Bool // the lease is gone or nothing more is sold
 
 	once sync.Once
@@ -43,50 +40,26 @@ const (
 	drawEvery = 64
 	// drawWithin bounds a draw. One that fails costs nothing: the settlement takes what was produced.
 	drawWithin = time.Second
+	// longToken is a token's text in bytes that no answer has on average: below, a bounded stream's tokens need not be counted while it runs.
+	longToken = 16
 	// leaseParts is into how many parts a lease is cut; it is renewed after each.
 	leaseParts = 3
+	// unknownLease is what a lease is taken for that the answers do not tell.
+	unknownLease = 10 * time.Second
 )
 
-// add counts what a choice has produced.
-func (f *flight) add(c choice) {
-	before := f.size
-	c.produced(func(piece string) {
-		if piece == "" {
-			return
-		}
-		if f.text == nil {
-			f.text = f.s.o.Counter.NewText(f.res.Decision.Model)
-		}
-		f.text.Add(piece)
-		f.size += int64(len(piece))
-	})
-	if f.size > before {
-		f.chunks++
-	}
-}
-
-// produced is how many output tokens there are by now.
-func (f *flight) produced() int64 {
-	if f.told.sound() {
-		return f.told.Completion
-	}
-	if f.text == nil {
-		return 0
-	}
-	return max(f.chunks, f.text.Tokens())
-}
-
-// mayGoOn draws for what was produced where the reservation was a guess that is nearly used up.
+// mayGoOn draws for what was produced where the reservation was a guess that is nearly used up, or a bound that the server does not keep to.
 func (f *flight) mayGoOn() bool {
 	if f.over.Load() {
 		return false
 	}
-	if f.bounded || f.chunks+f.size/4-f.looked < drawEvery/2 {
+	u := &f.used
+	if u.progress()-f.looked < drawEvery/2 || f.bounded && max(u.chunks, u.output.n) <= f.output && u.size <= longToken*f.output {
 		return true
 	}
-	f.looked = f.chunks + f.size/4
-	n := f.produced()
-	if n+drawEvery <= f.output || n-f.drawn < drawEvery/2 {
+	f.looked = u.progress()
+	n, _ := u.produced()
+	if n+drawEvery <= f.output || f.bounded && n <= f.output || n-f.drawn < drawEvery/2 {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, drawWithin)
@@ -102,9 +75,17 @@ func (f *flight) mayGoOn() bool {
 	return d.Allowed
 }
 
+// renewIn is when a lease is to be renewed that ends in so many milliseconds: its length is enforcement's to say.
+func renewIn(leaseMS int64) time.Duration {
+	if leaseMS <= 0 {
+		return unknownLease / leaseParts
+	}
+	return time.Duration(leaseMS) * time.Millisecond / leaseParts
+}
+
 // keep renews the lease until stop is called.
 func (f *flight) keep() (stop func()) {
-	every := f.s.o.Lease / leaseParts
+	every := renewIn(f.res.Decision.LeaseMS)
 	var mu sync.Mutex
 	var timer *time.Timer
 	ended := false
@@ -122,6 +103,7 @@ func (f *flight) keep() (stop func()) {
 		case !d.Allowed:
 			f.over.Store(true)
 		default:
+			every = renewIn(d.LeaseMS)
 			timer.Reset(every)
 		}
 	}
@@ -142,18 +124,11 @@ func (f *flight) settle(outcome string) {
 		if f.x.outcome = outcome; f.res == nil {
 			return
 		}
-		u := client.Usage{Outcome: outcome}
-		source := "counted"
-		switch {
-		case f.told.sound():
-			source = "upstream"
-			u.InputTokens, u.OutputTokens, u.CachedInputTokens = *f.told.Prompt, f.told.Completion, f.told.cached()
-		case f.begun:
-			u.InputTokens, u.OutputTokens, u.Estimated = f.input, f.produced(), true
-		}
+		u, input, output := f.usage()
+		u.Outcome = outcome
 		label := f.s.m.label(f.res.Decision.Model)
-		f.s.m.tokens.WithLabelValues(label, "input", source).Add(float64(u.InputTokens))
-		f.s.m.tokens.WithLabelValues(label, "output", source).Add(float64(u.OutputTokens))
+		f.s.m.tokens.WithLabelValues(label, "input", input).Add(float64(u.InputTokens))
+		f.s.m.tokens.WithLabelValues(label, "output", output).Add(float64(u.OutputTokens))
 		u.Latency = time.Since(f.x.arrived)
 		done, ctx := make(chan struct{}), context.WithoutCancel(f.ctx)
 		f.s.pending.Go(func() {
@@ -174,6 +149,34 @@ func (f *flight) settle(outcome string) {
 		case <-wait.C:
 		}
 	})
+}
+
+// The sources of figures, in metrics.
+const (
+	fromUpstream = "upstream"
+	fromCounting = "counted"
+)
+
+// usage is what is billed, and where its figures are from. Of a server that has not begun, as far as is known, only what it told itself is.
+func (f *flight) usage() (u client.Usage, input, output string) {
+	m := &f.used
+	if !f.begun && !m.input.ok && !m.output.ok {
+		return u, fromCounting, fromCounting
+	}
+	input, output = fromUpstream, fromUpstream
+	if m.input.ok && (m.input.n > 0 || f.input == 0) {
+		u.InputTokens, u.CachedInputTokens = m.input.n, min(m.cached.n, m.input.n)
+	} else {
+		u.InputTokens, input, u.Estimated = f.input, fromCounting, true
+	}
+	if f.kind == tokens.Embedding {
+		return u, input, output
+	}
+	n, told := m.produced()
+	if u.OutputTokens = n; !told {
+		output, u.Estimated = fromCounting, true
+	}
+	return u, input, output
 }
 
 // roomy tells that so many slots were free at the check that the client's next requests need not wait for this one's.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/body"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/identity"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
@@ -35,6 +34,9 @@ func undecided(err error) error {
 // identified lets only bearers of a good credential through. Their faulty requests get their limits told, too.
 func (s *Server) identified(h handlerFunc) handlerFunc {
 	return func(x *exchange) error {
+		if len(x.r.Header["Authorization"]) > 1 { // a proxy before us may have looked at the other one
+			return &identity.Unauthorized{Detail: "Send one Authorization header."}
+		}
 		x.token = auth.Bearer(x.r)
 		var err error
 		if x.who, err = s.o.Identities.Find(x.r.Context(), x.token); err != nil {
@@ -43,8 +45,8 @@ func (s *Server) identified(h handlerFunc) handlerFunc {
 		if err = h(x); err == nil {
 			return nil
 		}
-		if e := asAPIError(err); e.outcome == outcomeInvalid {
-			d, err := s.look(x)
+		if e := asAPIError(err); e.limits == nil && (e.outcome == outcomeInvalid || e.outcome == outcomeRefused) {
+			d, err := s.look(context.WithoutCancel(x.r.Context()), x) // who has broken off the body may still read
 			if err != nil {
 				return err
 			}
@@ -56,8 +58,8 @@ func (s *Server) identified(h handlerFunc) handlerFunc {
 }
 
 // look reads the caller's limits and consumes nothing. A credential that is no longer good is refused, and so is one that is suspended.
-func (s *Server) look(x *exchange) (client.Decision, error) {
-	ctx, cancel := context.WithTimeout(x.r.Context(), time.Second)
+func (s *Server) look(ctx context.Context, x *exchange) (client.Decision, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	read := s.o.Enforcement.UserStatus
 	if x.who.Subject.Kind == subject.APIKey {
@@ -111,43 +113,10 @@ func (s *Server) checkRequest(x *exchange, model string) client.CheckRequest {
 	return c
 }
 
-// bodyWithin is how long a client may take to send its body.
-const bodyWithin = 2 * time.Minute
-
-// readBody reads a body once, into memory of its own size.
-func (s *Server) readBody(x *exchange) ([]byte, error) {
-	if x.r.Header.Get("Content-Encoding") != "" && x.r.Header.Get("Content-Encoding") != "identity" {
-		return nil, refusedAs(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must not be compressed: its tokens are counted.")
-	}
-	rc := http.NewResponseController(x.w)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyWithin))
-	defer func() { _ = rc.SetReadDeadline(time.Time{}) }() // from here on a read only waits for the client to leave
-	in := http.MaxBytesReader(x.w.ResponseWriter, x.r.Body, s.o.MaxBody)
-	if n := x.r.ContentLength; n >= 0 {
-		if n > s.o.MaxBody {
-			return nil, &http.MaxBytesError{Limit: s.o.MaxBody}
-		}
-		text := make([]byte, n)
-		_, err := io.ReadFull(in, text)
-		return text, bodyError(err)
-	}
-	text, err := io.ReadAll(in)
-	return text, bodyError(err)
-}
-
-func bodyError(err error) error {
-	var tooLarge *http.MaxBytesError
-	if err == nil || errors.As(err, &tooLarge) {
-		return err
-	}
-	e := invalid("", "The body could not be read to its end.")
-	e.cause = err
-	return e
-}
-
 // generate serves the paths that use tokens.
 func (s *Server) generate(kind tokens.Kind) handlerFunc {
 	return func(x *exchange) error {
+		defer x.forget()
 		text, err := s.readBody(x)
 		if err != nil {
 			return err
@@ -162,6 +131,7 @@ func (s *Server) generate(kind tokens.Kind) handlerFunc {
 		}
 		x.model = req.Model
 		f := &flight{s: s, x: x, kind: kind, req: req, ctx: x.r.Context()}
+		f.used.newText = func() *tokens.Text { return s.o.Counter.NewText(f.res.Decision.Model) }
 		counted, err := s.o.Counter.Count(kind, req.Model, text)
 		if err != nil {
 			return err
@@ -171,10 +141,10 @@ func (s *Server) generate(kind tokens.Kind) handlerFunc {
 			f.choices = min(req.Choices, maxChoices) * min(counted.Prompts, maxChoices)
 		}
 		f.output, f.bounded = s.reserveFor(kind, req, f.choices)
+		defer f.settle(outcomeFailed) // of a panic; any other end has settled it by now
 		if err := f.reserve(); err != nil {
 			return err
 		}
-		defer f.settle(outcomeFailed) // of a panic; any other end has settled it by now
 		s.m.inFlight.Inc()
 		defer s.m.inFlight.Dec()
 		if served := f.res.Decision.Model; served != "" && served != req.Model {
@@ -215,7 +185,14 @@ func (f *flight) reserve() error {
 	ctx := context.WithoutCancel(f.ctx)
 	ask := s.checkRequest(x, f.req.Model)
 	ask.InputTokens, ask.MaxOutputTokens = &f.input, &f.output
+	answered := false
+	defer func() {
+		if !answered { // a panic: nobody knows what was taken
+			f.giveBack(ask)
+		}
+	}()
 	res, err := s.o.Enforcement.Reserve(ctx, ask)
+	answered = true
 	var refused *client.Refused
 	switch {
 	case errors.As(err, &refused):
@@ -240,7 +217,7 @@ func (f *flight) reserve() error {
 
 // models lists what the server has. It costs nothing, but is for those who may ask for something.
 func (s *Server) models(x *exchange) error {
-	d, err := s.look(x)
+	d, err := s.look(x.r.Context(), x)
 	if err != nil {
 		return err
 	}
@@ -250,9 +227,9 @@ func (s *Server) models(x *exchange) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, s.o.MaxAnswer))
+	text, err := s.readAnswer(resp)
 	if err != nil {
-		return upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke its answer off.", err)
+		return err
 	}
 	return s.whole(x, resp, bytes.NewReader(text), len(text))
 }

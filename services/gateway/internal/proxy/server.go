@@ -63,8 +63,9 @@ type Options struct {
 	MaxOutput   map[string]int64 // tokens, by model; no bound for others
 	Predicted   int64            // output tokens of a request that sets no limit; 1,024 if 0
 	MaxBody     int64            // bytes; 20 MiB if 0
+	MaxBodies   int64            // bytes of all bodies together; of one subject's, a quarter of it, or MaxBody if that is more; 512 MiB if 0
 	MaxAnswer   int64            // bytes of an answer that is no stream; 64 MiB if 0
-	Lease       time.Duration    // for which enforcement keeps a slot; 600 s if 0
+	BodyWait    time.Duration    // for a request's body; 2 min if 0
 	HeaderWait  time.Duration    // for the server's header; 10 min if 0
 	IdleWait    time.Duration    // for the next bytes of an answer; 2 min if 0
 	Stall       time.Duration    // for a client that doesn't read; 1 min if 0
@@ -83,6 +84,7 @@ type Server struct {
 	m       *metrics
 	http    *observe.HTTPMetrics
 	mux     *http.ServeMux
+	bodies  *bodies
 	pending sync.WaitGroup // settlements
 }
 
@@ -93,7 +95,7 @@ func New(o Options) *Server {
 			*d = v
 		}
 	}
-	def(&o.Lease, 600*time.Second)
+	def(&o.BodyWait, 2*time.Minute)
 	def(&o.HeaderWait, 10*time.Minute)
 	def(&o.IdleWait, 2*time.Minute)
 	def(&o.Stall, time.Minute)
@@ -105,6 +107,9 @@ func New(o Options) *Server {
 	if o.MaxBody == 0 {
 		o.MaxBody = 20 << 20
 	}
+	if o.MaxBodies == 0 {
+		o.MaxBodies = max(512<<20, o.MaxBody)
+	}
 	if o.MaxAnswer == 0 {
 		o.MaxAnswer = 64 << 20
 	}
@@ -114,7 +119,7 @@ func New(o Options) *Server {
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 	}
-	s := &Server{o: o, m: newMetrics(o.Registry, o.Models), http: observe.NewHTTPMetrics(o.Registry), mux: http.NewServeMux()}
+	s := &Server{o: o, m: newMetrics(o.Registry, o.Models), http: observe.NewHTTPMetrics(o.Registry), mux: http.NewServeMux(), bodies: newBodies(o.MaxBodies, o.MaxBody)}
 	o.Health.Mount(s.mux, o.Registry)
 	s.route("/v1/chat/completions", http.MethodPost, s.generate(tokens.Chat))
 	s.route("/v1/completions", http.MethodPost, s.generate(tokens.Completion))
@@ -159,8 +164,16 @@ type exchange struct {
 	arrived time.Time
 	token   string
 	who     identity.Identity
+	body    held   // its memory
 	model   string // that was asked for; "" until it is known
 	outcome string
+}
+
+// restWithin bounds how long an error waits for the rest of a body that nobody has read: net/http reads on before it answers.
+const restWithin = time.Second
+
+func (x *exchange) awaitBody(d time.Duration) {
+	_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(d)) // without deadlines the server's own apply
 }
 
 type handlerFunc func(x *exchange) error
@@ -184,6 +197,9 @@ func (s *Server) handle(template string, h handlerFunc) http.Handler {
 		x.log = s.o.Log.With("request_id", x.id.String())
 		x.w.Header().Set("X-Request-Id", x.id.String())
 		s.alive(x)
+		if r.Body != http.NoBody {
+			x.awaitBody(s.o.BodyWait)
+		}
 		defer func() {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the connection's next request has its own
 			s.http.Observe(r.Context(), template, r.Method, x.w.Status, time.Since(x.arrived))
@@ -204,6 +220,7 @@ func (s *Server) handle(template string, h handlerFunc) http.Handler {
 			if e.limits != nil {
 				s.limits(x.w.Header(), *e.limits)
 			}
+			x.awaitBody(restWithin)
 			s.alive(x)
 			e.Write(x.w)
 		}

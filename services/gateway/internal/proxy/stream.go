@@ -7,60 +7,61 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/tollgate-dev/tollgate/services/gateway/internal/body"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
 // streaming is a stream on its way to the client.
 type streaming struct {
 	*flight
+	resp     *http.Response
 	in       *events
 	last     chunk // whose id, created and model an event of our own bears
 	finished map[int]bool
-	gone     error // the client's connection
+
+	mu   sync.Mutex // of the connection to the client
+	sent bool       // the header is; until then a fault is an answer of its own
+	gone error      // the client's connection
 }
 
 var doneData = []byte("[DONE]")
 
 func (f *flight) stream(ctx context.Context, resp *http.Response) error {
-	x := f.x
-	handBack(x.w.Header(), resp.Header)
-	x.w.Header().Set("X-Accel-Buffering", "no") // proxies before us hand events on at once, too
-	st := &streaming{flight: f, in: newEvents(resp.Body), finished: map[int]bool{}}
-	x.w.WriteHeader(resp.StatusCode)
-	st.write(nil)
+	st := &streaming{flight: f, resp: resp, in: newEvents(resp.Body), finished: map[int]bool{}}
+	defer st.announce()()
 	for {
 		err := st.in.next()
 		switch {
 		case err != nil && f.ctx.Err() != nil:
 			f.settle(outcomeCancelled)
-			return nil //nolint:nilerr // nobody is left to be told
+			return nil // nobody is left to be told
 		case errors.Is(err, io.EOF) && st.complete():
 			// It ended without [DONE], as some servers do. The client gets what there was.
 			f.settle(outcomeCompleted)
+			st.write(st.in.raw) // the end of a line that has been handed on, if anything
 			return nil
 		case err != nil:
 			return st.broken(ctx, err)
 		}
 		end := bytes.Equal(st.in.data, doneData)
 		if end {
+			f.used.ended = true
 			f.settle(outcomeCompleted)
 		}
-		if out := st.event(); len(out) > 0 {
-			st.write(out)
+		st.put(st.event())
+		if end || !st.in.more() {
+			st.flush()
 		}
 		switch {
 		case end:
 			// The server's connection can be used again once it is read to its end, which is due.
 			f.drain(resp.Body)
 			return nil
-		case st.gone != nil:
+		case st.left():
 			f.settle(outcomeCancelled)
-			return nil //nolint:nilerr // the settlement says that the client has gone
+			return nil // the settlement says that the client has gone
 		case !f.mayGoOn():
 			f.s.m.cutShort.Inc()
 			st.endByQuota()
@@ -96,43 +97,27 @@ func (st *streaming) event() []byte {
 		st.last = c
 	}
 	for _, ch := range c.Choices {
-		st.add(ch)
+		st.used.add(ch)
 		if ch.FinishReason != nil {
 			st.finished[ch.Index] = true
 		}
 	}
-	if c.Usage == nil {
+	st.used.ended = st.complete()
+	if !c.Usage {
 		return raw
 	}
-	st.told = c.Usage // the last one: totals that grow are never added up
-	if st.req.IncludeUsage {
-		return raw
-	}
-	if len(c.Choices) == 0 {
-		return nil
-	}
-	return st.withoutUsage()
-}
-
-// withoutUsage is the event with its usage set to null.
-func (st *streaming) withoutUsage() []byte {
-	if st.in.at < 0 {
-		return st.in.raw // data over several lines, which no server sends
-	}
-	var at body.Span
-	err := body.Members(st.in.data, func(name string, _ jsontext.Kind, v body.Span) error {
-		if name == "usage" {
-			at = v
-		}
-		return nil
+	there := false
+	usages(data, func(u figures) {
+		there = true
+		st.used.tell(u)
 	})
-	if err != nil || at.End == 0 {
-		return st.in.raw
+	switch {
+	case st.req.IncludeUsage || !there:
+		return raw
+	case len(c.Choices) == 0:
+		return nil
 	}
-	out := make([]byte, 0, len(st.in.raw))
-	out = append(out, st.in.raw[:st.in.at+at.Start]...)
-	out = append(out, "null"...)
-	return append(out, st.in.raw[st.in.at+at.End:]...)
+	return st.in.withData(withoutUsage(data))
 }
 
 // complete tells that every choice has ended.
@@ -140,28 +125,99 @@ func (st *streaming) complete() bool {
 	return len(st.finished) > 0 && int64(len(st.finished)) >= st.choices
 }
 
-// write sends and flushes.
-func (st *streaming) write(b []byte) {
+// headerWithin is how long the header waits for the first event, to be sent with it: a client should not wake up twice for an answer that is there.
+const headerWithin = 2 * time.Millisecond
+
+// announce sends the header, if no event comes soon. The func that it gives ends that.
+func (st *streaming) announce() (stop func()) {
+	over := false
+	timer := time.AfterFunc(headerWithin, func() {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if !st.sent && !over {
+			st.flushLocked()
+		}
+	})
+	return func() {
+		timer.Stop()
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		over = true // whoever has begun to flush has ended
+	}
+}
+
+// header sends the header, once.
+func (st *streaming) header() {
+	if st.sent {
+		return
+	}
+	st.sent = true
+	handBack(st.x.w.Header(), st.resp.Header)
+	st.x.w.Header().Set("X-Accel-Buffering", "no") // proxies before us hand events on at once, too
+	st.x.w.WriteHeader(st.resp.StatusCode)
+}
+
+// put writes what a flush sends, with all that was put before: events that are here at once leave at once.
+func (st *streaming) put(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	if st.gone != nil {
 		return
 	}
+	st.header()
 	st.s.alive(st.x)
-	if len(b) > 0 {
-		if _, st.gone = st.x.w.Write(b); st.gone != nil {
-			return
-		}
+	_, st.gone = st.x.w.Write(b)
+}
+
+// left tells that the client can't be written to any more.
+func (st *streaming) left() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.gone != nil
+}
+
+func (st *streaming) flush() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.flushLocked()
+}
+
+func (st *streaming) flushLocked() {
+	if st.gone != nil {
+		return
 	}
+	st.header()
+	st.s.alive(st.x)
 	st.gone = http.NewResponseController(st.x.w).Flush()
 }
 
-// broken ends a stream that the server has broken off: with an error for clients that read events, and a broken connection for all others.
+// write puts and flushes.
+func (st *streaming) write(b []byte) {
+	st.put(b)
+	st.flush()
+}
+
+// broken ends a stream that the server has broken off: with an error for clients that read events, and a broken connection for all others. Where
+// nothing of it was sent yet, the error is the answer.
 func (st *streaming) broken(ctx context.Context, err error) error {
 	st.settle(outcomeFailed)
 	e := upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke the stream off.", err)
-	if errors.Is(context.Cause(ctx), errIdle) {
+	switch {
+	case errors.Is(context.Cause(ctx), errIdle):
+		e.Status = http.StatusGatewayTimeout
 		e.Code, e.Message = "upstream_timeout", "The inference server stopped in the middle of the stream."
+	case errors.Is(err, errEventTooLong):
+		e.Code, e.Message = "upstream_too_large", "The inference server sent an event of more than 8 MiB."
 	}
-	st.write(append(append([]byte("data: "), e.Body()...), "\n\n"...))
+	st.mu.Lock()
+	sent := st.sent
+	st.mu.Unlock()
+	if sent {
+		st.write(append(append([]byte("data: "), e.Body()...), "\n\n"...))
+	}
 	return e
 }
 
@@ -212,11 +268,8 @@ func (st *streaming) endByQuota() {
 	}
 	send(e)
 	if st.req.IncludeUsage {
-		in, out := st.input, st.produced()
-		if st.told.sound() {
-			in = *st.told.Prompt
-		}
-		e.Choices, e.Usage = []any{}, &usageOut{in, out, in + out}
+		u, _, _ := st.usage()
+		e.Choices, e.Usage = []any{}, &usageOut{u.InputTokens, u.OutputTokens, u.InputTokens + u.OutputTokens}
 		send(e)
 	}
 	st.write([]byte("data: [DONE]\n\n"))

@@ -23,6 +23,9 @@ var (
 		"Retry-After-Ms", "X-Should-Retry"}
 )
 
+// usable are the statuses below 400 of answers that bear what was asked for. A redirect is not followed: where it leads is no server that was configured.
+var usable = map[int]bool{http.StatusOK: true, http.StatusCreated: true, http.StatusAccepted: true, http.StatusNonAuthoritativeInfo: true}
+
 // errIdle is the cause for which a request to the server is given up.
 var errIdle = errors.New("the inference server has sent nothing for too long")
 
@@ -65,7 +68,7 @@ func (s *Server) send(ctx context.Context, x *exchange, req *body.Request) (*htt
 	case resp.StatusCode == http.StatusUnauthorized, resp.StatusCode == http.StatusForbidden: // of our credential; the client's is good
 		_ = resp.Body.Close()
 		return nil, upstreamFailed(http.StatusBadGateway, "upstream_refused", "The inference server refuses the gateway.", errors.New(resp.Status))
-	case resp.StatusCode < 200 || resp.StatusCode >= 300 && resp.StatusCode < 400:
+	case resp.StatusCode < 400 && !usable[resp.StatusCode]:
 		_ = resp.Body.Close()
 		return nil, upstreamFailed(http.StatusBadGateway, "upstream_status", "The inference server answered what no client can use.", errors.New(resp.Status))
 	}
