@@ -101,26 +101,33 @@ type Figures struct {
 	CachedInputTokens int64 `json:"cached_input_tokens"`
 }
 
-func (f *Figures) add(e *Event) {
-	f.Events++
+// add counts an event. fits is false if a sum of tokens has not fitted: then it is wrong.
+func (f *Figures) add(e *Event) (fits bool) {
+	g := Figures{Events: 1, InputTokens: e.Input, OutputTokens: e.Output, CachedInputTokens: e.Cached}
 	switch {
 	case e.Rejected:
-		f.RejectedRequests++
+		g.RejectedRequests = 1
 	case !e.Adjustment:
-		f.Requests++
+		g.Requests = 1
 	}
-	f.InputTokens += e.Input
-	f.OutputTokens += e.Output
-	f.CachedInputTokens += e.Cached
+	return f.plus(g)
 }
 
-func (f *Figures) plus(g Figures) {
+// plus adds g. fits is as of add.
+func (f *Figures) plus(g Figures) (fits bool) {
 	f.Events += g.Events
 	f.Requests += g.Requests
 	f.RejectedRequests += g.RejectedRequests
-	f.InputTokens += g.InputTokens
-	f.OutputTokens += g.OutputTokens
-	f.CachedInputTokens += g.CachedInputTokens
+	fits = true
+	for _, t := range [...]struct {
+		to *int64
+		n  int64
+	}{{&f.InputTokens, g.InputTokens}, {&f.OutputTokens, g.OutputTokens}, {&f.CachedInputTokens, g.CachedInputTokens}} {
+		was := *t.to
+		*t.to += t.n
+		fits = fits && (*t.to >= was) == (t.n >= 0)
+	}
+	return fits
 }
 
 // figure is one of Figures by its name.

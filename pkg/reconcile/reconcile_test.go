@@ -405,6 +405,22 @@ func sumsOfOtherGroups(t *testing.T) {
 	}
 }
 
+// Neither an hour's sums nor those in all are ever shown wrong.
+func TestSumsThatDoNotFitAreAnError(t *testing.T) {
+	for _, apart := range []int64{0, 3_600_000} {
+		base := eventsOf(1025)
+		for i := range base {
+			base[i].Cached, base[i].AtMillis = usage.MaxTokens, noon.UnixMilli()+int64(i)*apart
+		}
+		if r, err := LogAndLedger(t.Context(), logOf(base), &fakeLedger{rows: base}); !errors.Is(err, errTooMany) {
+			t.Errorf("%v: %v", err, r)
+		}
+		if r, err := LogAndLedger(t.Context(), logOf(base[:1023]), &fakeLedger{rows: base[:1023]}); err != nil || r.Log.CachedInputTokens != 1023*usage.MaxTokens {
+			t.Errorf("%v: %v", err, r)
+		}
+	}
+}
+
 func TestASideThatCannotBeAskedIsNotAgreement(t *testing.T) {
 	boom := errors.New("boom")
 	for _, c := range []struct {
