@@ -1,7 +1,8 @@
 // Package reconcile proves that EVENT (the log in Kafka) and LEDGER (ClickHouse) hold the same events with the same figures, and names
 // every difference. It is pure; kafkalog and clickhousetotals below it are the two sides. It writes to neither, so nothing repeats.
 //
-// What is compared. Every event of the log, once, with every row of usage_events: what it used, when, by whom and how it ended. Their sums
+// What is compared. Every event of the log, once, with every row of usage_events: every field
+// of the record. Their sums
 // by hour and in all. Every other view but those of costs with usage_events, period by period: its sums, and by a checksum over its groups whether they
 // are of the same payers, minutes, quarters or reasons; of a period that differs the groups are named. The group's committed offsets with the log's ends. What was
 // put aside in the dead letters is accounted for: such a message is expected there and not in the ledger.

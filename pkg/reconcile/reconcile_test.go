@@ -21,7 +21,7 @@ var noon = time.Date(2026, 5, 6, 12, 0, 0, 0, time.UTC)
 // event is one of one partition, i seconds after noon: 10 input, 3 output and 1 cached tokens.
 func event(i int) Event {
 	return Event{ID: uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, i)), Place: Place{0, int64(i)}, AtMillis: noon.UnixMilli() + int64(i)*1000,
-		Input: 10, Output: 3, Cached: 1, Texts: 7}
+		Input: 10, Output: 3, Cached: 1, Rest: 7}
 }
 
 func eventsOf(n int) (out []Event) {
@@ -184,7 +184,7 @@ func TestEachDifferenceIsNamed(t *testing.T) {
 		"one extra":        {append(slices.Clone(base), with(base, 3, func(e *Event) { e.ID = uuid.New() })[3]), "events in all events not in the log; " + figures(six...), "extra"},
 		"one twice":        {append(slices.Clone(base), base[4]), "events in all repeats in usage_events; " + figures(six...), "repeated"},
 		"other tokens":     {with(base, 5, func(e *Event) { e.Input++ }), "events in all events that differ; " + figures("input_tokens"), "different"},
-		"another payer":    {with(base, 5, func(e *Event) { e.Texts++ }), "events in all events that differ", "different"},
+		"another payer":    {with(base, 5, func(e *Event) { e.Rest++ }), "events in all events that differ", "different"},
 		"another second":   {with(base, 5, func(e *Event) { e.AtMillis++ }), "events in all events that differ", "different"},
 		"a refusal":        {with(base, 5, func(e *Event) { e.Rejected = true }), "events in all events that differ; " + figures("requests", "rejected_requests"), "different"},
 		"one for another":  {with(base, 6, func(e *Event) { e.ID = uuid.New() }), "events in all events not in the ledger; events in all events not in the log", "missing"},
@@ -192,7 +192,7 @@ func TestEachDifferenceIsNamed(t *testing.T) {
 		"no such":          {append(slices.Clone(base), with(base, 3, func(e *Event) { e.ID, e.Place.Partition = uuid.New(), 9 })[3]), "events in all events not in the log; " + figures(six...), "extra"},
 		"nothing at all":   {nil, "events in all events not in the ledger; " + figures(six...), "missing"},
 		"other cached":     {with(base, 5, func(e *Event) { e.Cached-- }), "events in all events that differ; " + figures("cached_input_tokens"), "different"},
-		"other adjustment": {with(base, 5, func(e *Event) { e.Adjustment, e.Texts = true, 8 }), "events in all events that differ; " + figures("requests"), "different"},
+		"other adjustment": {with(base, 5, func(e *Event) { e.Adjustment, e.Rest = true, 8 }), "events in all events that differ; " + figures("requests"), "different"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := compared(t, logOf(base), &fakeLedger{rows: c.rows})
@@ -431,6 +431,22 @@ func sumsOfOtherGroups(t *testing.T) {
 	}
 }
 
+// Neither an hour's sums nor those in all are ever shown wrong.
+func TestSumsThatDoNotFitAreAnError(t *testing.T) {
+	for _, apart := range []int64{0, 3_600_000} {
+		base := eventsOf(1025)
+		for i := range base {
+			base[i].Cached, base[i].AtMillis = usage.MaxTokens, noon.UnixMilli()+int64(i)*apart
+		}
+		if r, err := LogAndLedger(t.Context(), logOf(base), &fakeLedger{rows: base}); !errors.Is(err, errTooMany) {
+			t.Errorf("%v: %v", err, r)
+		}
+		if r, err := LogAndLedger(t.Context(), logOf(base[:1023]), &fakeLedger{rows: base[:1023]}); err != nil || r.Log.CachedInputTokens != 1023*usage.MaxTokens {
+			t.Errorf("%v: %v", err, r)
+		}
+	}
+}
+
 func TestASideThatCannotBeAskedIsNotAgreement(t *testing.T) {
 	boom := errors.New("boom")
 	for _, c := range []struct {
@@ -454,7 +470,7 @@ func TestBucketsHoldEachMessageBetweenTheirBounds(t *testing.T) {
 		t.Fatalf("%d buckets", len(s.buckets))
 	}
 	sample := func(i int) entry {
-		e := entry{Event{ID: event(i).ID, Place: Place{4095, 1 << 50}, AtMillis: -5, Input: int64(-i), Output: 1 << 52, Cached: 3, Texts: 1 << 63, Rejected: i%2 == 0, Adjustment: i%3 == 0, Expired: i%5 == 0}, i%7 == 0}
+		e := entry{Event{ID: event(i).ID, Place: Place{4095, 1 << 50}, AtMillis: -5, Input: int64(-i), Output: 1 << 52, Cached: 3, Rest: 1 << 63, Rejected: i%2 == 0, Adjustment: i%3 == 0, Expired: i%5 == 0}, i%7 == 0}
 		switch {
 		case i == 0:
 			e.ID = uuid.Nil

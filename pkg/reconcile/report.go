@@ -58,7 +58,7 @@ type Sample struct {
 	EventID uuid.UUID `json:"event_id"`
 	Hour    time.Time `json:"hour"`
 	Place             // in the log, of the message or as the row says
-	Differs []string  `json:"differs,omitempty"` // of a different one: figures, timestamp, texts (who, what, how it ended), or why the row is of the wrong message
+	Differs []string  `json:"differs,omitempty"` // of a different one: figures, timestamp, "other columns" (of Rest), or why the row is of the wrong message
 }
 
 // What of a Sample.

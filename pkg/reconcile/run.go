@@ -35,6 +35,9 @@ const (
 	progressEvery = 500 // messages
 )
 
+// errTooMany: a report could only show wrong sums.
+var errTooMany = errors.New("an hour or all of it has more tokens of a kind than fit in 64 bits")
+
 // LogAndLedger compares the whole of both as they are, without waiting for anybody.
 func LogAndLedger(ctx context.Context, log Log, ledger Ledger) (*Report, error) {
 	return Run(ctx, Config{Log: log, Ledger: ledger})
@@ -51,6 +54,7 @@ type comparison struct {
 	last      map[int]int64      // the highest offset of a row that comes from beyond the part that was read
 	hours     map[int64]*Hour
 	spill     *spill
+	wrapped   bool       // a sum of tokens did not fit
 	mu        sync.Mutex // of report, while the log is read
 }
 
@@ -90,6 +94,9 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 		return nil, fmt.Errorf("count the ledger's rows: %w", err)
 	}
 	c.sumUp()
+	if c.wrapped {
+		return nil, errTooMany
+	}
 	if err := c.beyond(ctx); err != nil {
 		return nil, err
 	}
@@ -365,7 +372,7 @@ func (c *comparison) meet(messages []entry, row *Event, again bool) {
 		same bool
 	}{
 		{"input_tokens", e.Input == row.Input}, {"output_tokens", e.Output == row.Output}, {"cached_input_tokens", e.Cached == row.Cached},
-		{"timestamp", e.AtMillis == row.AtMillis}, {"was_rate_limited", e.Rejected == row.Rejected}, {"texts", e.Texts == row.Texts},
+		{"timestamp", e.AtMillis == row.AtMillis}, {"was_rate_limited", e.Rejected == row.Rejected}, {"other columns", e.Rest == row.Rest},
 	} {
 		if !d.same {
 			differs = append(differs, d.name)
@@ -425,10 +432,12 @@ func (c *comparison) count(e *Event, log bool) {
 		h = &Hour{Hour: time.Unix(at, 0).UTC()}
 		c.hours[at] = h
 	}
+	side := &h.Ledger
 	if log {
-		h.Log.add(e)
-	} else {
-		h.Ledger.add(e)
+		side = &h.Log
+	}
+	if !side.add(e) {
+		c.wrapped = true
 	}
 }
 
@@ -447,8 +456,9 @@ func (c *comparison) sumUp() {
 	for _, at := range sortedKeys(c.hours) {
 		h := *c.hours[at]
 		r.Hours = append(r.Hours, h)
-		r.Log.plus(h.Log)
-		r.Ledger.plus(h.Ledger)
+		if logFits, ledgerFits := r.Log.plus(h.Log), r.Ledger.plus(h.Ledger); !logFits || !ledgerFits {
+			c.wrapped = true
+		}
 	}
 	if n := r.Counts[Missing]; n > 0 {
 		c.differ(Difference{KindEvents, "in all", "events not in the ledger", n, 0})

@@ -53,17 +53,20 @@ func (l Ledger) Events(ctx context.Context, which reconcile.Rows, add func(recon
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	var (
 		e         reconcile.Event
-		t         reconcile.Texts
+		r         reconcile.Rest
 		partition uint16
+		schema    uint16
 		buf       []byte
 	)
 	for rows.Next() {
 		if err := rows.Scan(&e.ID, &partition, &e.Place.Offset, &e.AtMillis, &e.Input, &e.Output, &e.Cached,
-			&t.UserID, &t.APIKeyID, &t.OrgID, &t.Tier, &t.Model, &t.Reason, &t.Scope, &t.Outcome, &e.Rejected); err != nil {
+			&r.UserID, &r.APIKeyID, &r.OrgID, &r.Tier, &r.RequestedModel, &r.Model, &r.Reason, &r.Scope, &r.Outcome, &r.Reservation, &r.Region, &r.Instance,
+			&r.RequestID, &r.CorrectsEventID, &r.ReservedTokens, &r.LatencyMS, &schema, &r.Estimated, &e.Rejected); err != nil {
 			return fmt.Errorf("read usage_events: %w", err)
 		}
 		e.Place.Partition = int(partition)
-		buf = e.SetTexts(&t, buf)
+		r.SchemaVersion = int(schema)
+		buf = e.SetRest(&r, buf)
 		if err := add(e); err != nil {
 			return err
 		}
