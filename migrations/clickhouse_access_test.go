@@ -45,6 +45,38 @@ func TestFinanceIsGrantedExactlyTheViews(t *testing.T) {
 	}
 }
 
+// Finance's limits are the same on real servers as on the embedded one, and none can be switched off.
+func TestFinanceHasTheSameLimitsEverywhere(t *testing.T) {
+	var text [2]string
+	for i, path := range []string{"clickhouse/access/finance.sql", "../pkg/embedded/clickhouse/users.xml.tmpl"} {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[i] = string(b)
+	}
+	limits := regexp.MustCompile(`\b(\w+) = (\d+) (READONLY|MIN 1 MAX (\d+))`).FindAllStringSubmatch(text[0], -1)
+	have := map[string]bool{}
+	for _, m := range limits {
+		name, value := m[1], m[2]
+		have[name] = true
+		constraint := "<" + name + "><const/></" + name + ">"
+		if m[3] != "READONLY" {
+			constraint = "<" + name + "><min>1</min><max>" + m[4] + "</max></" + name + ">"
+		}
+		for _, want := range []string{"<" + name + ">" + value + "</" + name + ">", constraint} {
+			if !strings.Contains(text[1], want) {
+				t.Errorf("the embedded server's users lack %s", want)
+			}
+		}
+	}
+	for _, name := range []string{"readonly", "max_execution_time", "max_memory_usage", "max_memory_usage_for_user", "max_threads", "max_concurrent_queries_for_user"} {
+		if !have[name] {
+			t.Errorf("access/finance.sql does not bound %s", name)
+		}
+	}
+}
+
 // A query's header is its documentation: each part is there, and the README lists it.
 func TestFinanceQueriesAreDocumented(t *testing.T) {
 	queries, err := ClickHouseQueries()

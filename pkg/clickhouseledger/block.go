@@ -38,7 +38,8 @@ type block struct {
 	period                                            proto.ColDateTime
 	tier, model, reason, scope                        *words
 	guess                                             proto.ColBool
-	events, requests, rejected, input, output, cached proto.ColInt64
+	events, requests, rejected                        proto.ColInt64
+	input, output, cached                             proto.ColInt128
 	schema                                            proto.ColUInt16
 	requestID                                         proto.ColUUID
 	requestedModel                                    *words
@@ -113,7 +114,7 @@ func (b *block) head(g grain, id uuid.UUID, period uint32, v sum, look look) {
 
 // addEvent adds an event, or the row that takes it back if n is -1.
 func (b *block) addEvent(e *Event, n int64, look look) {
-	b.head(eventRow, e.EventID, 0, of(e).times(n), look)
+	b.head(eventRow, e.EventID, 0, of(e, n), look)
 	b.org.Append(e.OrgID)
 	b.user.Append(e.UserID)
 	b.key.Append(e.APIKeyID)
@@ -200,11 +201,11 @@ func (b *block) noEvents(n int) {
 	b.offset = append(b.offset, make(proto.ColUInt64, n)...)
 }
 
-// event reads a row back, as addEvent wrote it.
+// event reads a row back, as addEvent wrote it: an event's own tokens fit in 64 bits.
 func (b *block) event(i int) Event {
 	return Event{Record: usage.Record{EventID: b.eventID.Row(i), SchemaVersion: int(b.schema.Row(i)), UserID: b.user.Row(i), APIKeyID: b.key.Row(i), OrgID: b.org.Row(i),
-		Tier: b.tier.Row(i), RequestID: b.requestID.Row(i), RequestedModel: b.requestedModel.Row(i), Model: b.model.Row(i), InputTokens: b.input.Row(i),
-		OutputTokens: b.output.Row(i), CachedInputTokens: b.cached.Row(i), ReservedTokens: b.reserved.Row(i), LatencyMS: b.latency.Row(i),
+		Tier: b.tier.Row(i), RequestID: b.requestID.Row(i), RequestedModel: b.requestedModel.Row(i), Model: b.model.Row(i), InputTokens: int64(b.input.Row(i).Low),
+		OutputTokens: int64(b.output.Row(i).Low), CachedInputTokens: int64(b.cached.Row(i).Low), ReservedTokens: b.reserved.Row(i), LatencyMS: b.latency.Row(i),
 		Timestamp: usage.At(b.timestamp.Row(i)), WasRateLimited: b.refused.Row(i), Reason: b.reason.Row(i), Scope: b.scope.Row(i),
 		Outcome: usage.Outcome(b.outcome.Row(i)), Reservation: usage.Reservation(b.reservation.Row(i)), Estimated: b.estimated.Row(i),
 		Region: b.region.Row(i), Instance: b.instance.Row(i), CorrectsEventID: b.corrects.Row(i)},

@@ -42,15 +42,15 @@ func (m *model) views() map[string][]string {
 		out["rejections_hourly"] = append(out["rejections_hourly"], fmt.Sprintf("%s %d", k, n))
 	}
 	for view, d := range periods {
-		groups := map[string]sum{}
+		groups := map[string][5]int64{}
 		for _, e := range m.events {
 			k := fmt.Sprintf("%d %s %s %s %s %s", time.Time(e.Timestamp).Truncate(d).Unix(), e.OrgID, e.UserID, e.APIKeyID, e.Tier, e.Model)
-			g, v := groups[k], of(&e)
-			groups[k] = sum{0, g.requests + v.requests, g.rejected + v.rejected, g.input + v.input, g.output + v.output, g.cached + v.cached}
+			g, v := groups[k], of(&e, 1)
+			groups[k] = [5]int64{g[0] + v.requests, g[1] + v.rejected, g[2] + e.InputTokens, g[3] + e.OutputTokens, g[4] + e.CachedInputTokens}
 		}
 		out[view] = []string{}
 		for k, g := range groups {
-			out[view] = append(out[view], fmt.Sprintf("%s %d %d %d %d %d %d", k, g.requests, g.rejected, g.input, g.output, g.cached, g.input+g.output))
+			out[view] = append(out[view], fmt.Sprintf("%s %d %d %d %d %d %d", k, g[0], g[1], g[2], g[3], g[4], g[2]+g[3]))
 		}
 	}
 	for _, rows := range out {

@@ -28,21 +28,16 @@ var (
 	rebuildKeepSQL string
 	//go:embed sql/rebuild_drop.sql
 	rebuildDropSQL string
-	//go:embed sql/rebuild_leftovers.sql
-	rebuildLeftoversSQL string
-	//go:embed sql/rebuild_count.sql
-	rebuildCountSQL string
 )
 
 const (
 	rebuildBatch  = 50_000
 	undoTimeout   = 30 * time.Second
-	leftoverAge   = 24 * time.Hour // a table that nobody has written to for so long is of a rebuild that was killed
-	maxCatchUps   = 10             // readings of what has come meanwhile, before the exchange
+	maxCatchUps   = 10 // readings of what has come meanwhile, before the exchange
 	closeToTheEnd = 10_000
 )
 
-// ErrIncomplete is what Rebuild's error wraps if the log seems not to hold all that the ledger does. Force overrides it.
+// ErrIncomplete is what Rebuild's error wraps if the log does not hold all that the ledger does. Force overrides it.
 var ErrIncomplete = errors.New("the log doesn't hold all that the ledger does")
 
 // LogSpan is a part of one partition: offsets from Start up to, not including, End.
@@ -66,7 +61,7 @@ type RebuildConfig struct {
 	Log      Log
 	Progress func(done, total int64) // messages; total grows with the log. May be nil
 	Keep     bool                    // keep the replaced table, as usage_ledger_kept_<generation>
-	Force    bool                    // rebuild even if the log has lost its beginning or gives fewer events than the ledger holds
+	Force    bool                    // rebuild even if the log has lost its beginning or lacks events that the ledger holds: they are lost
 
 	fault func(step string) error // for tests: called after each step
 	idle  time.Duration           // for tests: instead of leftoverAge
@@ -74,10 +69,11 @@ type RebuildConfig struct {
 
 // RebuildReport is what a rebuild did.
 type RebuildReport struct {
-	Generation uint64   `json:"generation"` // of the table that is live now
-	Events     int      `json:"events"`     // stored
-	Messages   int64    `json:"messages"`   // read
-	Unusable   int64    `json:"unusable"`   // messages without an event that can be stored: the consumer's dead letters
+	Generation uint64   `json:"generation"`     // of the table that is live now
+	Events     int      `json:"events"`         // stored
+	Messages   int64    `json:"messages"`       // read
+	Unusable   int64    `json:"unusable"`       // messages without an event that can be stored: the consumer's dead letters
+	Lost       int64    `json:"lost,omitempty"` // events that the ledger held and the log does not: with Force
 	Seconds    float64  `json:"seconds"`
 	Kept       string   `json:"kept,omitempty"`       // the replaced table
 	Dropped    []string `json:"dropped,omitempty"`    // leftovers of killed rebuilds
@@ -146,64 +142,42 @@ func (r *rebuild) run(ctx context.Context) error {
 	if err := r.exec(ctx, "exchange", rebuildExchangeSQL); err != nil {
 		return fmt.Errorf("run it again; usage_ledger_%d is the new table or the old one: %w", r.generation, err)
 	}
+	if r.Keep { // at once: nobody writes to it any more, so that it would soon look like a leftover
+		r.report.Kept = "usage_ledger_kept_" + strconv.FormatUint(r.generation, 10)
+		if err := r.exec(ctx, "keep", rebuildKeepSQL); err != nil {
+			return fmt.Errorf("the new table is live, but lacks what came meanwhile; run it again: %w", err)
+		}
+	}
 	if err := r.catchUp(ctx, table); err != nil {
 		return fmt.Errorf("the new table is live, but lacks what came meanwhile; run it again: %w", err)
 	}
 	if r.Keep {
-		r.report.Kept = "usage_ledger_kept_" + strconv.FormatUint(r.generation, 10)
-		return r.exec(ctx, "keep", rebuildKeepSQL)
+		return nil
 	}
 	return r.exec(ctx, "drop", rebuildDropSQL)
 }
 
 // clear drops what killed rebuilds have left.
-func (r *rebuild) clear(ctx context.Context) error {
-	idle := int64(cmp.Or(r.idle, leftoverAge) / time.Second)
-	rows, err := r.db.QueryContext(ctx, strings.ReplaceAll(rebuildLeftoversSQL, "@idle", strconv.FormatInt(idle, 10)))
-	if err != nil {
-		return fmt.Errorf("look for leftovers: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	var old []uint64
-	for rows.Next() {
-		var generation uint64
-		var idle bool
-		if err := rows.Scan(&generation, &idle); err != nil {
-			return fmt.Errorf("look for leftovers: %w", err)
-		}
-		if name := "usage_ledger_" + strconv.FormatUint(generation, 10); idle {
-			old = append(old, generation)
-			r.report.Dropped = append(r.report.Dropped, name)
-		} else {
-			r.report.Unfinished = append(r.report.Unfinished, name)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("look for leftovers: %w", err)
-	}
-	for _, g := range old {
-		if _, err := r.db.ExecContext(ctx, of64(rebuildDropSQL, g)); err != nil {
-			return fmt.Errorf("drop a leftover: %w", err)
-		}
-	}
-	return nil
+func (r *rebuild) clear(ctx context.Context) (err error) {
+	r.report.Dropped, r.report.Unfinished, err = clearLeftovers(ctx, r.db, cmp.Or(r.idle, leftoverAge))
+	return err
 }
 
-// fill makes the new table and stores the log in it, until little is left that has come meanwhile.
+// fill makes the new table and stores the log in it, until little is left that has come meanwhile, and all is there that the ledger held.
 func (r *rebuild) fill(ctx context.Context, spans []LogSpan) error {
+	began, err := r.clock(ctx)
+	if err != nil {
+		return err
+	}
 	for _, s := range []struct{ name, statement string }{{"create", rebuildCreateSQL}, {"fence", rebuildFenceSQL}, {"seed", rebuildSeedSQL}} {
 		if err := r.exec(ctx, s.name, s.statement); err != nil {
 			return err
 		}
 	}
-	held, err := r.count(ctx, table)
-	if err != nil {
-		return err
-	}
 	for _, s := range spans {
 		r.next[s.Partition] = s.Start
 	}
-	own := "usage_ledger_" + strconv.FormatUint(r.generation, 10)
+	own := ownTable(r.generation)
 	for range maxCatchUps {
 		before := r.report.Messages
 		if err := r.catchUp(ctx, own); err != nil {
@@ -213,21 +187,10 @@ func (r *rebuild) fill(ctx context.Context, spans []LogSpan) error {
 			break
 		}
 	}
-	got, err := r.count(ctx, own)
-	if err != nil {
+	if err := r.guard(ctx, own, began); err != nil {
 		return err
 	}
-	if got < held && !r.Force {
-		return fmt.Errorf("%w: the log gives %d events, the ledger held %d", ErrIncomplete, got, held)
-	}
 	return r.inject("fill")
-}
-
-func (r *rebuild) count(ctx context.Context, name string) (n int64, err error) {
-	if err := r.db.QueryRowContext(ctx, strings.Replace(rebuildCountSQL, "FROM usage_ledger", "FROM "+name, 1)).Scan(&n); err != nil {
-		return 0, fmt.Errorf("count the events of %s: %w", name, err)
-	}
-	return n, nil
 }
 
 // catchUp stores what lies between what is read and the ends as of now.

@@ -1,8 +1,10 @@
 package clickhouseledger
 
 import (
+	"math/bits"
 	"time"
 
+	"github.com/ClickHouse/ch-go/proto"
 	"github.com/google/uuid"
 
 	"github.com/tollgate-dev/tollgate/pkg/usage"
@@ -50,8 +52,21 @@ type slot struct {
 	who    int32
 }
 
-// sum is what a row adds to a group. Tokens are counts.
-type sum struct{ events, requests, rejected, input, output, cached int64 }
+// sum is what a row adds to a group. Tokens are counts. One event may use 2^53 - 1 of them, so that the sums of a thousand do not fit in 64 bits.
+type sum struct {
+	events, requests, rejected int64
+	input, output, cached      proto.Int128
+}
+
+// wide is n in 128 bits, in two's complement.
+func wide(n int64) proto.Int128 { return proto.Int128{Low: uint64(n), High: uint64(n >> 63)} }
+
+func plus(a, b proto.Int128) (c proto.Int128) {
+	var carry uint64
+	c.Low, carry = bits.Add64(a.Low, b.Low, 0)
+	c.High, _ = bits.Add64(a.High, b.High, carry)
+	return c
+}
 
 // sums collects the changes that events mean for all groups.
 type sums struct {
@@ -75,25 +90,21 @@ func (s *sums) reset() {
 	s.payerList, s.recent, s.refuseList, s.slotList, s.sumList = s.payerList[:0], s.recent[:0], s.refuseList[:0], s.slotList[:0], s.sumList[:0]
 }
 
-// of tells what one event counts for.
-func of(e *Event) sum {
-	v := sum{events: 1, input: e.InputTokens, output: e.OutputTokens, cached: e.CachedInputTokens}
+// of tells what one event counts for, n times: 1 or -1.
+func of(e *Event, n int64) sum {
+	v := sum{events: n, input: wide(n * e.InputTokens), output: wide(n * e.OutputTokens), cached: wide(n * e.CachedInputTokens)}
 	switch {
 	case e.WasRateLimited:
-		v.rejected = 1
+		v.rejected = n
 	case e.Outcome != usage.Adjustment:
-		v.requests = 1
+		v.requests = n
 	}
 	return v
 }
 
-func (v sum) times(n int64) sum {
-	return sum{n * v.events, n * v.requests, n * v.rejected, n * v.input, n * v.output, n * v.cached}
-}
-
 // add counts an event n times, 1 or -1.
 func (s *sums) add(e *Event, n int64) {
-	v := of(e).times(n)
+	v := of(e, n)
 	who := place(s.payers, &s.payerList, payer{e.OrgID, e.UserID, e.APIKeyID, e.Tier, e.Model})
 	if int(who) == len(s.recent) {
 		s.recent = append(s.recent, [3]int32{-1, -1, -1})
@@ -123,7 +134,7 @@ func (s *sums) addTo(to slot, v sum, recent *int32) {
 	}
 	t := &s.sumList[*recent]
 	t.events, t.requests, t.rejected = t.events+v.events, t.requests+v.requests, t.rejected+v.rejected
-	t.input, t.output, t.cached = t.input+v.input, t.output+v.output, t.cached+v.cached
+	t.input, t.output, t.cached = plus(t.input, v.input), plus(t.output, v.output), plus(t.cached, v.cached)
 }
 
 // place gives the place of v in the list, which it enters if it is new.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,5 +169,52 @@ func TestAKeyIsMadeUnderTheCallersIdempotencyKey(t *testing.T) {
 	}
 	if len(own) != 4 || own[""] {
 		t.Errorf("calls without a key need one of their own each: %q", keys[4:])
+	}
+}
+
+func TestTheAnswerHookGetsWhatCame(t *testing.T) {
+	const text = `{"model":"grok-2","version":1,"of a later version":true}`
+	status := http.StatusOK
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}))
+	defer srv.Close()
+	var came []string
+	q := client.NewQuotas(srv.URL, "adm", client.WithAnswerHook(func(b []byte) { came = append(came, string(b)) }))
+	if _, err := q.GetPrices(t.Context(), "grok-2"); err != nil || len(came) != 1 || came[0] != text {
+		t.Errorf("%v, %q", err, came)
+	}
+	status = http.StatusNotFound
+	if _, err := q.GetPrices(t.Context(), "grok-2"); err == nil || len(came) != 1 {
+		t.Errorf("a refusal is an error and no answer: %v, %q", err, came)
+	}
+}
+
+// A kept connection that dies under a call is another matter for a guarded change: sent again, it would lose the race against itself.
+func TestOnlyAnUnguardedChangeIsSentAgainOnADeadConnection(t *testing.T) {
+	for name, c := range map[string]struct {
+		version *int64
+		puts    int32
+	}{"unguarded": {nil, 2}, "guarded": {&third, 1}} {
+		var puts atomic.Int32
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut && puts.Add(1) == 1 {
+				if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+					_ = conn.Close()
+				}
+				return
+			}
+			_, _ = io.WriteString(w, `{"user_id":"u1"}`)
+		}))
+		q := client.NewQuotas(srv.URL, "adm", client.WithConnections(1))
+		if _, err := q.GetQuota(t.Context(), "u1"); err != nil { // the connection is kept
+			t.Fatal(err)
+		}
+		_, err := q.PutQuota(t.Context(), "u1", client.QuotaChange{IfVersion: c.version})
+		if (err != nil) != (c.puts == 1) || puts.Load() != c.puts {
+			t.Errorf("%s: %d PUTs, %v", name, puts.Load(), err)
+		}
+		srv.Close()
 	}
 }

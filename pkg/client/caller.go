@@ -40,6 +40,10 @@ func WithFailOpen() Option { return func(k *caller) { k.failOpen = true } }
 // WithRetryHook is told why, each time a call is about to be sent again. It is called from any goroutine.
 func WithRetryHook(f func(err error)) Option { return func(k *caller) { k.onRetry = f } }
 
+// WithAnswerHook is given the body of each call that succeeded, as it came and before it is decoded: for who passes answers on. It is called
+// from any goroutine.
+func WithAnswerHook(f func(body []byte)) Option { return func(k *caller) { k.onAnswer = f } }
+
 // caller sends JSON to one service and reads JSON or a problem.
 type caller struct {
 	base        string
@@ -51,10 +55,11 @@ type caller struct {
 	failOpen    bool
 	backoff     func(attempt int) time.Duration
 	onRetry     func(error)
+	onAnswer    func([]byte)
 }
 
 func newCaller(base, token string, opts []Option) *caller {
-	k := &caller{base: strings.TrimRight(base, "/"), token: token, connections: 64, patience: 30 * time.Second, budget: time.Second, backoff: backoff, onRetry: func(error) {}}
+	k := &caller{base: strings.TrimRight(base, "/"), token: token, connections: 64, patience: 30 * time.Second, budget: time.Second, backoff: backoff, onRetry: func(error) {}, onAnswer: func([]byte) {}}
 	for _, o := range opts {
 		o(k)
 	}
@@ -102,8 +107,9 @@ func (k *caller) call(ctx context.Context, method, path string, header http.Head
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	// An empty list is never sent; it tells net/http that a POST may go out again when a kept connection was dead.
-	if len(req.Header["Idempotency-Key"]) == 0 {
+	// An empty list is never sent; it tells net/http that any call may go out again when a kept connection was dead. Not one that is guarded by a
+	// version: the repeat would meet what the first has done, and tell the caller that somebody else was faster.
+	if len(req.Header["Idempotency-Key"]) == 0 && len(req.Header["If-Match"]) == 0 {
 		req.Header["Idempotency-Key"] = nil
 	}
 	resp, err := k.http.Do(req)
@@ -118,6 +124,7 @@ func (k *caller) call(ctx context.Context, method, path string, header http.Head
 	if resp.StatusCode/100 != 2 {
 		return asProblem(resp, answer)
 	}
+	k.onAnswer(answer)
 	if out != nil {
 		if err := json.Unmarshal(answer, out); err != nil {
 			return fmt.Errorf("%s %s: decode the answer: %w", method, path, err)

@@ -4,5 +4,5 @@
 //
 // Errors are *problem.Problem where the service answered with one; anything else means that no answer came. Every call is safe to
 // send again with the same request id: a repeated check is answered as before, a repeated record is billed once. So a call whose
-// kept-alive connection turns out to be dead is sent again at once, and Record, Adjust and Reserve also repeat themselves while the service is away.
+// kept-alive connection turns out to be dead is sent again at once (not a change guarded by a version, which would race itself), and Record, Adjust and Reserve also repeat themselves while the service is away.
 package client

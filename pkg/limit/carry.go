@@ -12,6 +12,8 @@ type Carrier interface {
 	// is granted there by an older quota; nothing may be granted in the To shards by the new one before it has returned. Reservations stay
 	// where they are: settle them there (Known), then move the difference by Transfer.
 	Carry(ctx context.Context, r CarryRequest) error
+	// Carried tells of each move whether it was made before, for all its scopes: such a one needs no Carry.
+	Carried(ctx context.Context, rs []CarryRequest) ([]bool, error)
 }
 
 // CarryRequest names what moves, and the version of the payer that moved it.

@@ -130,7 +130,7 @@ func (l *loans) transfer(ctx context.Context, shard int, amounts [][]int64, sign
 		if shares[i].Slots > 0 && !shares[i].slotless {
 			line.Drop, line.Take = drop, take
 		}
-		r.Scopes, r.Lines = append(r.Scopes, shares[i]), append(r.Lines, line)
+		r.Add(shares[i], line)
 	}
 	t, err := l.lender.Transfer(ctx, r)
 	if err != nil {
@@ -201,8 +201,7 @@ func (l *loans) dropSlots(ctx context.Context, shard int, taken []bool, until ti
 	shares := l.spread.shares(l.scopes, shard)
 	for k, i := range l.split {
 		if taken[k] && shares[i].Slots > 0 {
-			r.Scopes = append(r.Scopes, shares[i])
-			r.Lines = append(r.Lines, Line{Amounts: make([]int64, len(shares[i].Limits)), Drop: until})
+			r.Add(shares[i], Line{Drop: until})
 		}
 	}
 	_, _ = l.lender.Transfer(ctx, r)

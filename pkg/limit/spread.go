@@ -232,7 +232,7 @@ func (s Spreader) shareOveruse(ctx context.Context, r SettleRequest, reserved Am
 			for j := range line.Amounts {
 				line.Amounts[j] = int64(sign) * part(over[i][j])
 			}
-			t.Scopes, t.Lines = append(t.Scopes, sc), append(t.Lines, line)
+			t.Add(sc, line)
 		}
 		_, err := s.Transfer(ctx, t)
 		return err
@@ -383,8 +383,7 @@ func (s Spreader) moveLease(ctx context.Context, sp Spread, holder string, scope
 	r := TransferRequest{Shard: shard}
 	for _, sc := range sp.shares(scopes, shard) {
 		if sc.Split && sc.Slots > 0 {
-			r.Scopes = append(r.Scopes, sc)
-			r.Lines = append(r.Lines, Line{Amounts: make([]int64, len(sc.Limits)), Drop: drop, Take: take, Debt: true})
+			r.Add(sc, Line{Drop: drop, Take: take, Debt: true})
 		}
 	}
 	_, _ = s.Transfer(ctx, r)

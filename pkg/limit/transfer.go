@@ -21,6 +21,23 @@ type TransferRequest struct {
 	Lines  []Line // one for each scope
 }
 
+// Add has one more scope take part. A line without amounts moves none.
+func (r *TransferRequest) Add(s Scope, l Line) {
+	if l.Amounts == nil {
+		l.Amounts = make([]int64, len(s.Limits))
+	}
+	r.Scopes, r.Lines = append(r.Scopes, s), append(r.Lines, l)
+}
+
+// Counted gives for each limit of a scope what it counts of the amounts.
+func (s Scope) Counted(of Amounts) []int64 {
+	out := make([]int64, len(s.Limits))
+	for i, l := range s.Limits {
+		out[i] = of[l.Counted]
+	}
+	return out
+}
+
 // Line is what is wanted of one scope.
 type Line struct {
 	Amounts []int64   // for each limit: taken as far as there is room, or given back if negative

@@ -29,7 +29,7 @@ func (m *many) event(i int64) Event {
 	binary.BigEndian.PutUint64(id[:8], mix(uint64(i)))
 	binary.BigEndian.PutUint64(id[8:], mix(uint64(i)+1<<40))
 	id[6], id[8] = id[6]&0x0f|0x50, id[8]&0x3f|0x80
-	return Event{ID: id, Place: Place{0, i}, AtMillis: 1_800_000_000_000 + i, Input: 100, Output: 20, Texts: uint64(i)}
+	return Event{ID: id, Place: Place{0, i}, AtMillis: 1_800_000_000_000 + i, Input: 100, Output: 20, Rest: uint64(i)}
 }
 
 func (m *many) look() {
@@ -45,6 +45,9 @@ func (m *many) Committed(context.Context) (map[int]int64, bool, error) { return 
 func (m *many) DeadLetters(context.Context, func(Place, string)) error { return nil }
 func (m *many) StoredRows(context.Context) (int64, error)              { return m.n, nil }
 func (m *many) Sums(context.Context, time.Time) ([]Sum, error)         { return nil, nil }
+func (m *many) Groups(context.Context, string, time.Time, int) ([]Group, error) {
+	return nil, nil
+}
 
 func (m *many) Read(_ context.Context, spans []Span, add func(Message) error) error {
 	for i := spans[0].Start; i < spans[0].End; i++ {

@@ -23,40 +23,53 @@ type Event struct {
 	Place                 Place
 	AtMillis              int64  // Unix milliseconds of the event's timestamp
 	Input, Output, Cached int64  // tokens
-	Texts                 uint64 // a digest of Texts
+	Rest                  uint64 // a digest of Rest
 	Rejected              bool
 	Adjustment            bool
 	Expired               bool
 }
 
-// Texts is what else an event must agree in: who pays, by what, how it ended.
-type Texts struct {
-	UserID, APIKeyID, OrgID, Tier, Model, Reason, Scope, Outcome string
+// Rest is what else an event must agree in: who pays, by what, how it ended, what it belongs to and what was measured.
+type Rest struct {
+	UserID, APIKeyID, OrgID, Tier, RequestedModel, Model, Reason, Scope, Outcome, Reservation, Region, Instance string
+
+	RequestID, CorrectsEventID uuid.UUID
+	ReservedTokens, LatencyMS  int64
+	SchemaVersion              int
+	Estimated                  bool
 }
 
-// digest is 64 bits of the texts; buf is scratch. Each text is preceded by its length, so that none can pass for another.
-func (t *Texts) digest(buf []byte) (digest uint64, scratch []byte) {
+// digest is 64 bits of the rest; buf is scratch. Each text is preceded by its length, so that none can pass for another.
+func (r *Rest) digest(buf []byte) (digest uint64, scratch []byte) {
 	buf = buf[:0]
-	for _, s := range [...]string{t.UserID, t.APIKeyID, t.OrgID, t.Tier, t.Model, t.Reason, t.Scope, t.Outcome} {
+	for _, s := range [...]string{r.UserID, r.APIKeyID, r.OrgID, r.Tier, r.RequestedModel, r.Model, r.Reason, r.Scope, r.Outcome, r.Reservation, r.Region, r.Instance} {
 		buf = binary.AppendUvarint(buf, uint64(len(s)))
 		buf = append(buf, s...)
+	}
+	buf = append(append(buf, r.RequestID[:]...), r.CorrectsEventID[:]...)
+	for _, n := range [...]int64{r.ReservedTokens, r.LatencyMS, int64(r.SchemaVersion)} {
+		buf = binary.AppendVarint(buf, n)
+	}
+	if r.Estimated {
+		buf = append(buf, 1)
 	}
 	return xxhash.Sum64(buf), buf
 }
 
 // FromRecord is the event that a message bears.
 func FromRecord(r *usage.Record, at Place) Event {
-	t := Texts{r.UserID, r.APIKeyID, r.OrgID, r.Tier, r.Model, r.Reason, r.Scope, string(r.Outcome)}
+	rest := Rest{r.UserID, r.APIKeyID, r.OrgID, r.Tier, r.RequestedModel, r.Model, r.Reason, r.Scope, string(r.Outcome), string(r.Reservation), r.Region, r.Instance,
+		r.RequestID, r.CorrectsEventID, r.ReservedTokens, r.LatencyMS, r.SchemaVersion, r.Estimated}
 	e := Event{ID: r.EventID, Place: at, AtMillis: time.Time(r.Timestamp).UnixMilli(), Input: r.InputTokens, Output: r.OutputTokens, Cached: r.CachedInputTokens,
 		Rejected: r.WasRateLimited}
-	e.SetTexts(&t, make([]byte, 0, 128))
+	e.SetRest(&rest, make([]byte, 0, 256))
 	return e
 }
 
-// SetTexts sets what follows from the texts. buf is scratch, and is given back for the next event.
-func (e *Event) SetTexts(t *Texts, buf []byte) []byte {
-	e.Texts, buf = t.digest(buf)
-	e.Adjustment, e.Expired = t.Outcome == string(usage.Adjustment), t.Outcome == string(usage.Expired)
+// SetRest sets what follows from the rest. buf is scratch, and is given back for the next event.
+func (e *Event) SetRest(r *Rest, buf []byte) []byte {
+	e.Rest, buf = r.digest(buf)
+	e.Adjustment, e.Expired = r.Outcome == string(usage.Adjustment), r.Outcome == string(usage.Expired)
 	return buf
 }
 
@@ -88,26 +101,33 @@ type Figures struct {
 	CachedInputTokens int64 `json:"cached_input_tokens"`
 }
 
-func (f *Figures) add(e *Event) {
-	f.Events++
+// add counts an event. fits is false if a sum of tokens has not fitted: then it is wrong.
+func (f *Figures) add(e *Event) (fits bool) {
+	g := Figures{Events: 1, InputTokens: e.Input, OutputTokens: e.Output, CachedInputTokens: e.Cached}
 	switch {
 	case e.Rejected:
-		f.RejectedRequests++
+		g.RejectedRequests = 1
 	case !e.Adjustment:
-		f.Requests++
+		g.Requests = 1
 	}
-	f.InputTokens += e.Input
-	f.OutputTokens += e.Output
-	f.CachedInputTokens += e.Cached
+	return f.plus(g)
 }
 
-func (f *Figures) plus(g Figures) {
+// plus adds g. fits is as of add.
+func (f *Figures) plus(g Figures) (fits bool) {
 	f.Events += g.Events
 	f.Requests += g.Requests
 	f.RejectedRequests += g.RejectedRequests
-	f.InputTokens += g.InputTokens
-	f.OutputTokens += g.OutputTokens
-	f.CachedInputTokens += g.CachedInputTokens
+	fits = true
+	for _, t := range [...]struct {
+		to *int64
+		n  int64
+	}{{&f.InputTokens, g.InputTokens}, {&f.OutputTokens, g.OutputTokens}, {&f.CachedInputTokens, g.CachedInputTokens}} {
+		was := *t.to
+		*t.to += t.n
+		fits = fits && (*t.to >= was) == (t.n >= 0)
+	}
+	return fits
 }
 
 // figure is one of Figures by its name.

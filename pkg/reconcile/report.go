@@ -10,7 +10,7 @@ import (
 
 // Kinds of differences: a closed set, fit for a metric's label.
 const (
-	KindOffsets     = "offsets"      // the group has not got where it should, or is beyond the log's end
+	KindOffsets     = "offsets"      // the group has not got where it should, is beyond the log's end, or has lost messages to retention
 	KindDeadLetters = "dead_letters" // a message that can't be used is not in the dead letters
 	KindEvents      = "events"       // events are on one side only, more than once, or other than on the other side
 	KindFigures     = "figures"      // sums differ: in all, or of an hour
@@ -20,22 +20,32 @@ const (
 // Kinds are all of them.
 var Kinds = []string{KindOffsets, KindDeadLetters, KindEvents, KindFigures, KindViews}
 
+// LostToRetention is the name of a difference of KindOffsets: the messages between what the group has committed and the log's beginning were removed
+// before they were consumed.
+const LostToRetention = "lost to retention before it was consumed"
+
 // Difference is one thing on which the sides disagree.
 type Difference struct {
 	Kind   string `json:"kind"`
-	Where  string `json:"where"`  // "in all", an hour, a partition, or a view and its period
-	Name   string `json:"name"`   // which figure
-	Log    int64  `json:"log"`    // of KindViews: what usage_events says; of KindOffsets: the log's end
+	Where  string `json:"where"`  // "in all", an hour, a partition, or a view, its period, and perhaps who
+	Name   string `json:"name"`   // which figure; "figures of other groups": the sums are right, but not of the same payers, minutes or reasons (Log and Ledger are checksums)
+	Log    int64  `json:"log"`    // of KindViews: what usage_events says; of KindOffsets: the log's end, or its beginning if LostToRetention
 	Ledger int64  `json:"ledger"` // of KindViews: what the view says; of KindOffsets: what the group committed
 }
 
 func (d Difference) String() string {
 	left, right := "log", "ledger"
+	if d.Name == figureGroups {
+		return d.Where + ": the sums are right, but they are not of the same groups as those of " + ViewEvents
+	}
 	switch d.Kind {
 	case KindViews:
 		left, right = ViewEvents, "the view"
 	case KindOffsets:
 		left, right = "end of the log", "committed"
+		if d.Name == LostToRetention {
+			left = "beginning of the log"
+		}
 	case KindDeadLetters:
 		right = "dead letters"
 	}
@@ -48,7 +58,7 @@ type Sample struct {
 	EventID uuid.UUID `json:"event_id"`
 	Hour    time.Time `json:"hour"`
 	Place             // in the log, of the message or as the row says
-	Differs []string  `json:"differs,omitempty"` // of a different one: figures, timestamp, texts (who, what, how it ended), or why the row is of the wrong message
+	Differs []string  `json:"differs,omitempty"` // of a different one: figures, timestamp, "other columns" (of Rest), or why the row is of the wrong message
 }
 
 // What of a Sample.

@@ -35,6 +35,9 @@ const (
 	progressEvery = 500 // messages
 )
 
+// errTooMany: a report could only show wrong sums.
+var errTooMany = errors.New("an hour or all of it has more tokens of a kind than fit in 64 bits")
+
 // LogAndLedger compares the whole of both as they are, without waiting for anybody.
 func LogAndLedger(ctx context.Context, log Log, ledger Ledger) (*Report, error) {
 	return Run(ctx, Config{Log: log, Ledger: ledger})
@@ -46,10 +49,12 @@ type comparison struct {
 	report    Report
 	letters   map[Place]string
 	spans     map[int]Span
-	committed map[int]int64 // when waiting ended
-	last      map[int]int64 // the highest offset of a row that comes from beyond the part that was read
+	committed map[int]int64      // when waiting ended
+	lost      map[int]Difference // by partition: what retention took before the group had committed it, as of the beginning
+	last      map[int]int64      // the highest offset of a row that comes from beyond the part that was read
 	hours     map[int64]*Hour
 	spill     *spill
+	wrapped   bool       // a sum of tokens did not fit
 	mu        sync.Mutex // of report, while the log is read
 }
 
@@ -62,7 +67,7 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 		cfg.Progress = func(string, int64, int64) {}
 	}
 	cfg.Since = cfg.Since.Truncate(time.Hour)
-	c := &comparison{Config: cfg, letters: map[Place]string{}, spans: map[int]Span{}, committed: map[int]int64{}, last: map[int]int64{}, hours: map[int64]*Hour{}}
+	c := &comparison{Config: cfg, letters: map[Place]string{}, spans: map[int]Span{}, committed: map[int]int64{}, lost: map[int]Difference{}, last: map[int]int64{}, hours: map[int64]*Hour{}}
 	c.report = Report{Began: time.Now().UTC(), Since: cfg.Since, DeadLetters: map[string]int64{}, Differences: []Difference{}, Hours: []Hour{},
 		Counts: map[string]int64{Missing: 0, Extra: 0, Repeated: 0, Different: 0}}
 	if c.report.Partitions, err = cfg.Log.Partitions(ctx, cfg.Since); err != nil {
@@ -89,14 +94,21 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 		return nil, fmt.Errorf("count the ledger's rows: %w", err)
 	}
 	c.sumUp()
+	if c.wrapped {
+		return nil, errTooMany
+	}
 	if err := c.beyond(ctx); err != nil {
 		return nil, err
 	}
-	views, unsettled, err := CompareViews(ctx, cfg.Ledger, cfg.Since)
+	views, unsettled, err := settledViews(ctx, cfg.Ledger, cfg.Since)
 	if err != nil {
 		return nil, err
 	}
-	c.report.Differences = append(c.report.Differences, views...)
+	groups, err := nameGroups(ctx, cfg.Ledger, views, cfg.Samples)
+	if err != nil {
+		return nil, err
+	}
+	c.report.Differences = append(append(c.report.Differences, inOrder(views)...), groups...)
 	c.report.Unsettled = unsettled
 	return &c.report, nil
 }
@@ -122,6 +134,9 @@ func (c *comparison) await(ctx context.Context) error {
 			from := p.Earliest
 			if committed, ok := at[p.Partition]; ok {
 				p.Committed, from = committed, max(committed, from)
+				if _, known := c.lost[p.Partition]; committed < p.Earliest && !known { // once the group goes on, Kafka no longer tells
+					c.lost[p.Partition] = Difference{KindOffsets, fmt.Sprintf("partition %d", p.Partition), LostToRetention, p.Earliest, committed}
+				}
 			}
 			p.Lag, p.End = max(p.Latest-from, 0), min(p.Latest, max(from, p.Start))
 			left += min(p.Lag, p.Latest-p.Start)
@@ -145,6 +160,9 @@ func (c *comparison) await(ctx context.Context) error {
 func (c *comparison) offsetDifferences() {
 	for _, p := range c.report.Partitions {
 		where := fmt.Sprintf("partition %d", p.Partition)
+		if lost, ok := c.lost[p.Partition]; ok {
+			c.differ(lost)
+		}
 		if p.Lag > 0 {
 			c.differ(Difference{KindOffsets, where, "not consumed", p.Latest, p.Committed})
 		}
@@ -354,7 +372,7 @@ func (c *comparison) meet(messages []entry, row *Event, again bool) {
 		same bool
 	}{
 		{"input_tokens", e.Input == row.Input}, {"output_tokens", e.Output == row.Output}, {"cached_input_tokens", e.Cached == row.Cached},
-		{"timestamp", e.AtMillis == row.AtMillis}, {"was_rate_limited", e.Rejected == row.Rejected}, {"texts", e.Texts == row.Texts},
+		{"timestamp", e.AtMillis == row.AtMillis}, {"was_rate_limited", e.Rejected == row.Rejected}, {"other columns", e.Rest == row.Rest},
 	} {
 		if !d.same {
 			differs = append(differs, d.name)
@@ -414,10 +432,12 @@ func (c *comparison) count(e *Event, log bool) {
 		h = &Hour{Hour: time.Unix(at, 0).UTC()}
 		c.hours[at] = h
 	}
+	side := &h.Ledger
 	if log {
-		h.Log.add(e)
-	} else {
-		h.Ledger.add(e)
+		side = &h.Log
+	}
+	if !side.add(e) {
+		c.wrapped = true
 	}
 }
 
@@ -436,8 +456,9 @@ func (c *comparison) sumUp() {
 	for _, at := range sortedKeys(c.hours) {
 		h := *c.hours[at]
 		r.Hours = append(r.Hours, h)
-		r.Log.plus(h.Log)
-		r.Ledger.plus(h.Ledger)
+		if logFits, ledgerFits := r.Log.plus(h.Log), r.Ledger.plus(h.Ledger); !logFits || !ledgerFits {
+			c.wrapped = true
+		}
 	}
 	if n := r.Counts[Missing]; n > 0 {
 		c.differ(Difference{KindEvents, "in all", "events not in the ledger", n, 0})

@@ -58,19 +58,37 @@ type Sum struct {
 	View    string
 	Period  time.Time // start of the hour, or of the day in usage_daily
 	Figures Figures
+	Groups  Checksums
+}
+
+// Checksums tell whose a period's figures are: modulo 2^64, sums over groups of the group's hash times its figures. usage_events has all of
+// them, a view the one of its own groups. They are as good as chance: figures n that went to the wrong group are missed once in 2^64/gcd(n, 2^64).
+type Checksums struct {
+	Payers   uint64 // by org, user, key, tier and model
+	Minutes  uint64 // by these and the minute
+	Quarters uint64 // by these and the quarter of an hour
+	Refusals uint64 // by tier, reason and scope
+}
+
+// Group is one of a view, of which the view says another thing than the events.
+type Group struct {
+	At           time.Time // start of its period
+	Who          string    // for people
+	Events, View Figures
 }
 
 // Names of views in Sum.
 const (
 	ViewEvents     = "usage_events"
 	ViewMinutely   = "usage_minutely"
+	ViewQuarterly  = "usage_quarterly"
 	ViewHourly     = "usage_hourly"
 	ViewDaily      = "usage_daily"
 	ViewRejections = "rejections_hourly"
 )
 
 // Views are all of them, as bounded values of a metric's label.
-var Views = []string{ViewEvents, ViewMinutely, ViewHourly, ViewDaily, ViewRejections}
+var Views = []string{ViewEvents, ViewMinutely, ViewQuarterly, ViewHourly, ViewDaily, ViewRejections}
 
 // Ledger is LEDGER.
 type Ledger interface {
@@ -78,6 +96,8 @@ type Ledger interface {
 	Events(ctx context.Context, which Rows, add func(Event) error) error
 	// StoredRows counts what lies below the views, repeats that are not merged away included.
 	StoredRows(ctx context.Context) (int64, error)
+	// Groups names groups of a view that differ from the events, in the hour (of usage_daily: day) that begins at period; at most limit.
+	Groups(ctx context.Context, view string, period time.Time, limit int) ([]Group, error)
 	Sums
 }
 

@@ -164,7 +164,7 @@ func (s *spill) add(e *entry) error {
 	for _, n := range [...]int64{e.Place.Offset, e.AtMillis, e.Input, e.Output, e.Cached} {
 		b = le.AppendUint64(b, uint64(n)) //nolint:gosec // read back as it is
 	}
-	b = le.AppendUint64(b, e.Texts)
+	b = le.AppendUint64(b, e.Rest)
 	var flags byte
 	for _, f := range [...]struct {
 		on   bool
@@ -245,7 +245,7 @@ func decode(b []byte) (e entry) {
 	for i, p := range [...]*int64{&e.Place.Offset, &e.AtMillis, &e.Input, &e.Output, &e.Cached} {
 		*p = int64(le.Uint64(b[18+8*i:])) //nolint:gosec // written from an int64
 	}
-	e.Texts = le.Uint64(b[58:])
+	e.Rest = le.Uint64(b[58:])
 	flags := b[66]
 	e.Rejected, e.Adjustment, e.Expired, e.dead = flags&flagRejected != 0, flags&flagAdjustment != 0, flags&flagExpired != 0, flags&flagDead != 0
 	return e

@@ -30,8 +30,15 @@ const (
 	benchIdle  = 2000 // streams
 )
 
-// gatewayProcess starts a gateway as a process of its own: this executable, which TestMain turns into it.
-func (p *wholePath) gatewayProcess(b *testing.B) (url string, pid int) {
+// ownProcesses starts an enforcement and a gateway as processes of their own, as they are in production: this executable, which TestMain turns into
+// them. In one process with the clients and the inference server they would wait for these in one queue.
+func (p *wholePath) ownProcesses(b *testing.B) (url string, pid int) {
+	b.Helper()
+	enforcement, _ := p.process(b, system.Enforcement, "TOLLGATE_ENFORCEMENT_ADDR", "TOLLGATE_SPOOL_DIR="+b.TempDir())
+	return p.process(b, system.Gateway, "TOLLGATE_GATEWAY_ADDR", "TOLLGATE_ENFORCEMENT_URL="+enforcement, "TOLLGATE_CONNECTIONS=4096")
+}
+
+func (p *wholePath) process(b *testing.B, service, addrVar string, settings ...string) (url string, pid int) {
 	b.Helper()
 	port, err := process.FreePort()
 	if err != nil {
@@ -43,8 +50,7 @@ func (p *wholePath) gatewayProcess(b *testing.B) (url string, pid int) {
 	}
 	addr := process.Addr(port)
 	cmd := exec.Command(self)
-	cmd.Env = append(append(os.Environ(), p.stores.Environ()...), "TOLLGATE_CHAOS_SERVICE="+system.Gateway, "TOLLGATE_INSTANCE=bench", "TOLLGATE_GATEWAY_ADDR="+addr,
-		"TOLLGATE_ENFORCEMENT_URL="+p.system.EnforcementURL, "TOLLGATE_CONNECTIONS=4096")
+	cmd.Env = append(append(append(os.Environ(), p.stores.Environ()...), "TOLLGATE_CHAOS_SERVICE="+service, "TOLLGATE_INSTANCE=bench", addrVar+"="+addr), settings...)
 	cmd.Stderr = os.Stderr
 	child, err := process.Start(cmd, syscall.SIGKILL)
 	if err != nil {
@@ -52,7 +58,7 @@ func (p *wholePath) gatewayProcess(b *testing.B) (url string, pid int) {
 	}
 	b.Cleanup(func() {
 		if !child.Stop(context.Background(), process.Step{Signal: syscall.SIGTERM, Wait: 30 * time.Second}) || child.Err() != nil {
-			b.Errorf("the gateway did not stop in order: %v", child.Err())
+			b.Errorf("%s did not stop in order: %v", service, child.Err())
 		}
 	})
 	if err := system.AwaitReady(b.Context(), "http://"+addr, nil); err != nil {
@@ -66,7 +72,7 @@ func (p *wholePath) gatewayProcess(b *testing.B) (url string, pid int) {
 func BenchmarkGatewayLatency(b *testing.B) {
 	p, _, q := lean.services(b)
 	_, key := keyed(b, q, limits{})
-	base, pid := p.gatewayProcess(b)
+	base, pid := p.ownProcesses(b)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}
 	defer client.CloseIdleConnections()
 	for name, body := range map[string]string{
@@ -149,7 +155,7 @@ func quantile(ds []time.Duration, at float64) time.Duration {
 func BenchmarkGatewayIdleStreams(b *testing.B) {
 	p, e, q := lean.services(b)
 	user, key := keyed(b, q, limits{concurrent: 3 * benchIdle})
-	base, pid := p.gatewayProcess(b)
+	base, pid := p.ownProcesses(b)
 	client := &http.Client{Transport: &http.Transport{}}
 	b.ReportMetric(resident(b, pid), "MiB-before")
 	ctx, cancel := context.WithCancel(b.Context())

@@ -208,14 +208,17 @@ func metricsOf(t *testing.T, base string) string {
 // before that, and gives what its Run returned.
 func (p *wholePath) pair(t *testing.T, settings ...string) (gatewayURL string, e *client.Enforcement, stop func() error) {
 	t.Helper()
-	return p.pairLogging(t, os.Stderr, settings...)
+	urls, stops := p.pairLogging(t, os.Stderr, settings...)
+	e = client.NewEnforcement(urls[0], system.ServiceToken)
+	t.Cleanup(e.Close)
+	return urls[1], e, stops[1]
 }
 
-func (p *wholePath) pairLogging(t *testing.T, log io.Writer, settings ...string) (gatewayURL string, e *client.Enforcement, stop func() error) {
+// pairLogging is pair with the logs of both in one place. The first url and stop are the enforcement's, the second ones the gateway's.
+func (p *wholePath) pairLogging(t *testing.T, log io.Writer, settings ...string) (urls []string, stops []func() error) {
 	t.Helper()
 	st := p.stores
 	st.SpoolDir = t.TempDir()
-	var urls []string
 	for _, svc := range []struct{ name, addr string }{{system.Enforcement, "TOLLGATE_ENFORCEMENT_ADDR"}, {system.Gateway, "TOLLGATE_GATEWAY_ADDR"}} {
 		port, err := process.FreePort()
 		if err != nil {
@@ -227,7 +230,7 @@ func (p *wholePath) pairLogging(t *testing.T, log io.Writer, settings ...string)
 		ended := make(chan error, 1)
 		go func() { ended <- system.Run(ctx, svc.name, environ, log) }()
 		end := sync.OnceValue(func() error { cancel(); return <-ended })
-		stop = end
+		stops = append(stops, end)
 		t.Cleanup(func() { // last started, first stopped
 			if err := end(); err != nil {
 				t.Errorf("%s: %v", svc.name, err)
@@ -237,7 +240,5 @@ func (p *wholePath) pairLogging(t *testing.T, log io.Writer, settings ...string)
 			t.Fatal(err)
 		}
 	}
-	e = client.NewEnforcement(urls[0], system.ServiceToken)
-	t.Cleanup(e.Close)
-	return urls[1], e, stop
+	return urls, stops
 }

@@ -2,11 +2,18 @@
 -- Parameter: finance_password (clickhouse-client --param_finance_password=…). The embedded server gets the same user by its
 -- configuration (pkg/embedded/clickhouse/users.xml.tmpl), as it can't create users; a test compares the two.
 -- Exactly the views, and nothing below them: views read with the rights of their definer, the consumer's user (00004, 00005). readonly = 2 forbids every write,
--- and can't be changed by the user.
+-- and can't be changed by the user. A query has 300 s, 2 GB and 4 threads at most, all of the user's at once 20 and 4 GB; 0, which would mean no limit, and
+-- what is less are refused (MIN). Change the numbers here to what your server can spare.
 -- output_format_json_quote_decimals: money is exact in JSON only as a string.
 
 CREATE USER IF NOT EXISTS finance IDENTIFIED WITH sha256_password BY {finance_password:String}
-SETTINGS readonly = 2 READONLY, max_execution_time = 300 MAX 300, output_format_json_quote_decimals = 1;
+SETTINGS readonly = 2 READONLY;
+
+-- Apart, so that an account of an older version gets them, too.
+ALTER USER finance
+SETTINGS readonly = 2 READONLY, max_execution_time = 300 MIN 1 MAX 300, max_memory_usage = 2000000000 MIN 1 MAX 2000000000,
+    max_memory_usage_for_user = 4000000000 READONLY, max_threads = 4 MIN 1 MAX 4, max_concurrent_queries_for_user = 20 READONLY,
+    output_format_json_quote_decimals = 1;
 
 REVOKE ALL ON *.* FROM finance;
 

@@ -5,8 +5,8 @@
 -- Output: one row a model, most input first. Tokens are counts. cached_share: of input_tokens, 0 to 1.
 SELECT
     model,
-    sum(u.input_tokens) AS input_tokens,
-    sum(u.cached_input_tokens) AS cached_input_tokens,
+    accurateCast(sum(toInt128(u.input_tokens)), 'Int64') AS input_tokens,
+    accurateCast(sum(toInt128(u.cached_input_tokens)), 'Int64') AS cached_input_tokens,
     round(cached_input_tokens / greatest(input_tokens, 1), 4) AS cached_share
 FROM usage_daily AS u
 WHERE u.period >= toDateTime({from:Date}, 'UTC') AND u.period < toDateTime({to:Date} + 1, 'UTC')

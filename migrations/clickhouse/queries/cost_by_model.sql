@@ -6,9 +6,9 @@
 --         currency '', and unpriced true. Amounts to be paid are rounded: see invoice.
 SELECT
     model, currency, unpriced,
-    sum(c.input_tokens) AS input_tokens,
-    sum(c.cached_input_tokens) AS cached_input_tokens,
-    sum(c.output_tokens) AS output_tokens,
+    accurateCast(sum(toInt128(c.input_tokens)), 'Int64') AS input_tokens,
+    accurateCast(sum(toInt128(c.cached_input_tokens)), 'Int64') AS cached_input_tokens,
+    accurateCast(sum(toInt128(c.output_tokens)), 'Int64') AS output_tokens,
     sum(c.cost) AS cost
 FROM cost_daily AS c
 WHERE c.day >= {from:Date} AND c.day <= {to:Date} AND ({org:String} = '' OR c.org_id = {org:String})

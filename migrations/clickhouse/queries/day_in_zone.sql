@@ -8,9 +8,9 @@ SELECT
     formatDateTime(toStartOfHour(toTimeZone(u.period, {zone:String})), '%Y-%m-%d %H:%i %z', {zone:String}) AS hour,
     sum(u.requests) AS requests,
     sum(u.rejected_requests) AS rejected_requests,
-    sum(u.input_tokens) AS input_tokens,
-    sum(u.output_tokens) AS output_tokens,
-    sum(u.total_tokens) AS total_tokens
+    accurateCast(sum(toInt128(u.input_tokens)), 'Int64') AS input_tokens,
+    accurateCast(sum(toInt128(u.output_tokens)), 'Int64') AS output_tokens,
+    accurateCast(sum(toInt128(u.total_tokens)), 'Int64') AS total_tokens
 FROM usage_minutely AS u
 WHERE u.org_id = {org:String}
   AND u.period >= toDateTime(toString({day:Date}), {zone:String}) AND u.period < toDateTime(toString({day:Date} + 1), {zone:String})

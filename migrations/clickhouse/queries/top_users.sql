@@ -7,8 +7,8 @@
 SELECT
     org_id, user_id, api_key_id,
     sum(u.requests) AS requests,
-    sum(u.total_tokens) AS total_tokens,
-    round(total_tokens / greatest(sum(sum(u.total_tokens)) OVER (), 1), 4) AS share
+    accurateCast(sum(toInt128(u.total_tokens)), 'Int64') AS total_tokens,
+    round(total_tokens / greatest(sum(sum(toInt128(u.total_tokens))) OVER (), 1), 4) AS share
 FROM usage_daily AS u
 WHERE u.period >= toDateTime({from:Date}, 'UTC') AND u.period < toDateTime({to:Date} + 1, 'UTC')
   AND ({org:String} = '' OR u.org_id = {org:String})

@@ -14,6 +14,9 @@
 //   - Users come from the configuration that Start writes; CREATE USER fails. There are two: AppUser, which may do anything,
 //     and FinanceUser, which may read Database and nothing else.
 //   - Without an explicit configuration file it would pick up one that lies around in the working directory or in /etc.
+//   - The local tool reads any file for any user, by the scalar function file(): no grant, setting or user_files_path keeps it from that. So the child
+//     is confined (Landlock, Linux 5.19 or later) to reading its own directory, libraries and what tells of the system, and gets no secrets in its environment.
+//     Elsewhere the child says in its log that it is not, and FinanceUser can read every file that the parent's user can.
 //   - An orderly end waits for open connections, and for up to 10 seconds after the last: Close does not wait that long.
 //
 // When it fails: a child that dies closes Done, and clients get connection errors; whoever started it decides whether to start

@@ -157,7 +157,8 @@ func TestFinanceReadsTheLedgerOnly(t *testing.T) {
 		"CREATE VIEW usage_hourly AS SELECT sum(a) AS total FROM t", "CREATE TABLE other.secret (a UInt64) ENGINE = MergeTree ORDER BY a")
 	c := connect(t, s.FinanceDSN(Database))
 	for _, q := range []string{"SELECT total FROM usage_daily", "SHOW TABLES", "DESCRIBE TABLE usage_daily",
-		"SELECT name FROM system.tables WHERE database = 'tollgate'", "SELECT total FROM usage_daily SETTINGS max_threads = 2"} {
+		"SELECT name FROM system.tables WHERE database = 'tollgate'", "SELECT total FROM usage_daily SETTINGS max_threads = 2, max_execution_time = 10",
+		"SELECT throwIf(getSetting('max_execution_time') != 300 OR getSetting('max_memory_usage') != 2000000000)"} {
 		if err := c.Exec(t.Context(), q); err != nil {
 			t.Errorf("refused: %s: %v", q, err)
 		}
@@ -170,7 +171,9 @@ func TestFinanceReadsTheLedgerOnly(t *testing.T) {
 		"CREATE TEMPORARY TABLE x (a UInt8)", "RENAME TABLE t TO u", "OPTIMIZE TABLE t", "SYSTEM SHUTDOWN", "KILL QUERY WHERE 1",
 		"SELECT a FROM other.secret", "SELECT * FROM file('/etc/passwd', 'LineAsString')", "SELECT * FROM url('http://127.0.0.1:1/', CSV, 'a String')",
 		"INSERT INTO FUNCTION file('x.csv', CSV, 'a UInt8') SELECT 1", "SET readonly = 0", "SELECT 1 SETTINGS readonly = 0",
-		"SELECT 1 SETTINGS max_execution_time = 1000", "GRANT ALL ON *.* TO finance",
+		"SELECT 1 SETTINGS max_execution_time = 1000", "SELECT 1 SETTINGS max_execution_time = 0", "SELECT 1 SETTINGS max_execution_time = -1", "SET max_execution_time = 0",
+		"SELECT 1 SETTINGS max_memory_usage = 0", "SELECT 1 SETTINGS max_memory_usage = 3000000000", "SELECT 1 SETTINGS max_memory_usage_for_user = 0", "SELECT 1 SETTINGS max_threads = 1000", "SELECT 1 SETTINGS max_concurrent_queries_for_user = 0", "SELECT 1 SETTINGS profile = 'default', max_execution_time = 0", "SELECT 1 SETTINGS profile = 'default', readonly = 0",
+		"SELECT groupArray(number) FROM numbers(400000000) FORMAT Null", "GRANT ALL ON *.* TO finance",
 	} {
 		if err := c.Exec(t.Context(), q); code(err) == 0 {
 			t.Errorf("allowed: %s: %v", q, err)

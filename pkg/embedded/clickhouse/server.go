@@ -133,7 +133,7 @@ func (s *Server) run(ctx context.Context, o Options, dir string, lock *os.File) 
 		fmt.Sprintf("--tcp_port=%d", o.TCPPort), fmt.Sprintf("--http_port=%d", o.HTTPPort),
 		"--interactive", "--disable_suggestion", "--history_file=/dev/null", "--query="+string(boot))
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), childEnv+"="+o.LibPath, "TERM=dumb", "TZ=UTC")
+	cmd.Env = childEnvironment(o.LibPath)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, log, log
 	cmd.ExtraFiles = []*os.File{lock, readyChild} // 3: kept open, 4: written by boot.sql
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -22,6 +22,10 @@ var (
 	eventsQuery string
 	//go:embed sums.sql
 	sumsQuery string
+	//go:embed groups.sql
+	groupsQuery string
+	//go:embed refusals.sql
+	refusalsQuery string
 	//go:embed rows.sql
 	rowsQuery string
 )
@@ -49,17 +53,20 @@ func (l Ledger) Events(ctx context.Context, which reconcile.Rows, add func(recon
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	var (
 		e         reconcile.Event
-		t         reconcile.Texts
+		r         reconcile.Rest
 		partition uint16
+		schema    uint16
 		buf       []byte
 	)
 	for rows.Next() {
 		if err := rows.Scan(&e.ID, &partition, &e.Place.Offset, &e.AtMillis, &e.Input, &e.Output, &e.Cached,
-			&t.UserID, &t.APIKeyID, &t.OrgID, &t.Tier, &t.Model, &t.Reason, &t.Scope, &t.Outcome, &e.Rejected); err != nil {
+			&r.UserID, &r.APIKeyID, &r.OrgID, &r.Tier, &r.RequestedModel, &r.Model, &r.Reason, &r.Scope, &r.Outcome, &r.Reservation, &r.Region, &r.Instance,
+			&r.RequestID, &r.CorrectsEventID, &r.ReservedTokens, &r.LatencyMS, &schema, &r.Estimated, &e.Rejected); err != nil {
 			return fmt.Errorf("read usage_events: %w", err)
 		}
 		e.Place.Partition = int(partition)
-		buf = e.SetTexts(&t, buf)
+		r.SchemaVersion = int(schema)
+		buf = e.SetRest(&r, buf)
 		if err := add(e); err != nil {
 			return err
 		}
@@ -102,7 +109,8 @@ func (l Ledger) Sums(ctx context.Context, since time.Time) (sums []reconcile.Sum
 		var s reconcile.Sum
 		var period int64
 		f := &s.Figures
-		if err := rows.Scan(&s.View, &period, &f.Requests, &f.RejectedRequests, &f.InputTokens, &f.OutputTokens, &f.CachedInputTokens); err != nil {
+		if err := rows.Scan(&s.View, &period, &f.Requests, &f.RejectedRequests, &f.InputTokens, &f.OutputTokens, &f.CachedInputTokens,
+			&s.Groups.Payers, &s.Groups.Minutes, &s.Groups.Quarters, &s.Groups.Refusals); err != nil {
 			return nil, fmt.Errorf("sum up the views: %w", err)
 		}
 		s.Period = time.Unix(period, 0).UTC()
@@ -112,4 +120,53 @@ func (l Ledger) Sums(ctx context.Context, since time.Time) (sums []reconcile.Sum
 		return nil, fmt.Errorf("sum up the views: %w", err)
 	}
 	return sums, nil
+}
+
+// units are the seconds of a view's own periods; hours and days are also what Groups is asked by.
+var units = map[string]int64{reconcile.ViewMinutely: 60, reconcile.ViewQuarterly: 900, reconcile.ViewHourly: 3600, reconcile.ViewDaily: 86400, reconcile.ViewRejections: 3600}
+
+// Groups implements reconcile.Ledger.
+func (l Ledger) Groups(ctx context.Context, view string, period time.Time, limit int) (groups []reconcile.Group, err error) {
+	unit, ok := units[view]
+	if !ok {
+		return nil, fmt.Errorf("compare the groups of %q: no such view", view)
+	}
+	query := groupsQuery
+	if view == reconcile.ViewRejections {
+		query = refusalsQuery
+	}
+	rows, err := l.DB.QueryContext(clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{"view": view, "unit": strconv.FormatInt(unit, 10),
+		"from": strconv.FormatInt(period.Unix(), 10), "to": strconv.FormatInt(period.Unix()+max(unit, 3600), 10), "limit": strconv.Itoa(limit)})), query)
+	if err != nil {
+		return nil, fmt.Errorf("compare the groups of %s: %w", view, err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var g reconcile.Group
+		var at int64
+		var org, user, key, tier, model, reason, scope string
+		e, v := &g.Events, &g.View
+		if err := rows.Scan(&at, &org, &user, &key, &tier, &model, &reason, &scope, &e.Requests, &e.RejectedRequests, &e.InputTokens, &e.OutputTokens,
+			&e.CachedInputTokens, &v.Requests, &v.RejectedRequests, &v.InputTokens, &v.OutputTokens, &v.CachedInputTokens); err != nil {
+			return nil, fmt.Errorf("compare the groups of %s: %w", view, err)
+		}
+		g.At = time.Unix(at, 0).UTC()
+		g.Who = named("org", org, "user", user, "key", key, "tier", tier, "model", model, "reason", reason, "scope", scope)
+		groups = append(groups, g)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("compare the groups of %s: %w", view, err)
+	}
+	return groups, nil
+}
+
+// named joins names and values, without what is empty.
+func named(pairs ...string) string {
+	var parts []string
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			parts = append(parts, pairs[i]+" "+pairs[i+1])
+		}
+	}
+	return strings.Join(parts, ", ")
 }

@@ -22,8 +22,7 @@ func watchAgreement(stack *lifecycle.Stack, cfg Config, source *kafkasource.Sour
 	}
 	db.SetMaxOpenConns(1)
 	stack.Defer("reconcile connection", func(context.Context) error { return db.Close() })
-	w := &reconciliation.Watch{Ledger: clickhousetotals.Ledger{DB: db}, ErrBeyond: kafkasource.ErrBeyondEnd, Every: cfg.Reconcile, Log: log, Now: time.Now,
-		Beyond: func(ctx context.Context) error { _, err := source.Lag(ctx); return err }}
+	w := &reconciliation.Watch{Ledger: clickhousetotals.Ledger{DB: db}, Offsets: source.Differences, Every: cfg.Reconcile, Log: log, Now: time.Now}
 	w.Register(reg)
 	stack.Go("reconcile", w.Run)
 	return nil

@@ -17,7 +17,10 @@ import (
 func watchLag(ctx context.Context, source *kafkasource.Source, reg prometheus.Registerer, log *slog.Logger) error {
 	lag := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tollgate_consumer_lag_messages",
 		Help: "Messages of the log that the group has not committed, by partition. Below 0: the topic was made anew under an old group."}, []string{"partition"})
-	reg.MustRegister(lag)
+	lost := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tollgate_consumer_lost_messages_total",
+		Help: "Messages of the log that retention removed before the group had committed them, found since the start of this process. Every member counts them."},
+		func() float64 { return float64(source.Lost()) })
+	reg.MustRegister(lag, lost)
 	tick := time.NewTicker(lagEvery)
 	defer tick.Stop()
 	for {

@@ -14,6 +14,7 @@ import (
 	"github.com/shopspring/decimal"
 
 	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
+	"github.com/tollgate-dev/tollgate/pkg/config"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
 )
 
@@ -360,4 +361,35 @@ func TestCostViewsAgreeWithPlainArithmetic(t *testing.T) {
 		texts[k] = v.RoundBank(2).String()
 	}
 	compare("invoice_lines", "SELECT concat(toString(month), ' ', org_id, ' ', model, ' ', toString(input_per_million), ' ', toString(amount)) AS line FROM invoice_lines WHERE NOT unpriced", texts)
+}
+
+// The group is the same and has committed everything; ClickHouse is a new one, empty. A start fills in prices and zones, whatever becomes of events.
+func TestPricesAndZonesAreCopiedAgainIntoAClickHouseThatWasLost(t *testing.T) {
+	r := newMoneyRig(t)
+	c := r.start()
+	r.tell(costs("m", "2026-01-01T00:00:00Z", 1, "1000000", "1", "1"), costs("m", "2026-01-01T00:00:00Z", 2, "2000000", "1", "1"), lives("acme", "Asia/Tokyo", 1))
+	rec := used("acme", "m", "2026-05-31T20:00:01.000Z", 1000, 0, 0)
+	r.send(rec)
+	r.awaitEvents(1)
+	r.awaitRows(2, "SELECT version FROM prices")
+	r.awaitRows(1, "SELECT count() FROM org_zones")
+	before := r.say(invoiceLines)
+	if !strings.HasPrefix(before[0], "2026-06-01 acme m 1000") {
+		t.Fatalf("the day is not that of the zone: %v", before)
+	}
+	r.awaitCommitted()
+	c.mustStop()
+	dsn := newDatabase(t)
+	r.cfg.ClickHouseURL, r.ch = config.Secret(dsn), connect(t, dsn)
+	c = r.start()
+	r.awaitRows(2, "SELECT version FROM prices")
+	r.awaitRows(1, "SELECT count() FROM org_zones")
+	r.send(rec) // as a rebuild from the log stores it
+	r.awaitEvents(1)
+	if after := r.say(invoiceLines); !slices.Equal(after, before) {
+		t.Errorf("lines %v, were %v", after, before)
+	}
+	r.tell(lives("acme", "", 2)) // what comes later is copied, too
+	r.awaitRows(2, "SELECT version FROM org_zones")
+	c.mustStop()
 }

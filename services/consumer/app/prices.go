@@ -16,7 +16,7 @@ import (
 )
 
 // copyPrices keeps the ledger's prices and time zones up to date until ctx ends. It waits for the topic by itself: usage is stored meanwhile.
-// The group is the ledger's with a suffix, so that who reads the log anew under another group reads the prices anew, too.
+// It reads the whole topic at each start, so that a ClickHouse that was lost has all prices and zones again once a consumer has been started.
 func copyPrices(ctx context.Context, cfg Config, reg prometheus.Registerer, log *slog.Logger) (err error) {
 	o, err := clickhouseledger.Options(cfg.ClickHouseURL.Reveal())
 	if err != nil {
@@ -27,8 +27,7 @@ func copyPrices(ctx context.Context, cfg Config, reg prometheus.Registerer, log 
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	source, err := kafkasource.Open(ctx, kafkasource.Config{Brokers: cfg.KafkaBrokers, Topic: cmp.Or(cfg.QuotaTopic, usage.QuotaTopic),
-		Group: cfg.Group + "-prices", ClientID: cfg.Instance, Queue: 1000}, log)
+	source, err := kafkasource.OpenWhole(ctx, kafkasource.Config{Brokers: cfg.KafkaBrokers, Topic: cmp.Or(cfg.QuotaTopic, usage.QuotaTopic), ClientID: cfg.Instance}, log)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to stop while it waited

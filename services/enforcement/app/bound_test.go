@@ -16,7 +16,10 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/tier"
 )
 
-var boundFor = flag.Duration("bound-for", 2*time.Second, "how long the bound is tried; 20 s is the nightly size")
+var boundFor = flag.Duration("bound-for", 2*time.Second, "how long the bound is tried at least; 20 s is the nightly size")
+
+// asks is how often the bound is asked for, whatever the machine: else it may not be reached, and it would say nothing that it was not exceeded.
+const asks = 3
 
 // 64 callers of three instances on one subject, in one shard and over eight.
 func TestConcurrentChecksOfThreeInstancesSellTheBoundAndNotOneMore(t *testing.T) {
@@ -34,9 +37,10 @@ func TestConcurrentChecksOfThreeInstancesSellTheBoundAndNotOneMore(t *testing.T)
 			var granted, asked atomic.Int64
 			var wg sync.WaitGroup
 			began := time.Now()
+			bound := func() int64 { return capacity + capacity*time.Since(began).Milliseconds()/time.Minute.Milliseconds() }
 			for n := range 64 {
 				wg.Go(func() {
-					for time.Since(began) < *boundFor {
+					for time.Since(began) < *boundFor || asked.Load() < asks*bound() {
 						r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, services[n%3].url+"/internal/rate-limit/check",
 							strings.NewReader(fmt.Sprintf(`{"user_id":%q,"model":"grok-2","estimated_tokens":10}`, user)))
 						if err != nil {
@@ -64,13 +68,13 @@ func TestConcurrentChecksOfThreeInstancesSellTheBoundAndNotOneMore(t *testing.T)
 				})
 			}
 			wg.Wait()
-			bound := capacity + capacity*time.Since(began).Milliseconds()/time.Minute.Milliseconds()
-			share := float64(granted.Load()) / float64(bound)
-			t.Logf("%d granted of %d asked: %.4f of the bound of %d", granted.Load(), asked.Load(), share, bound)
-			if granted.Load() > bound {
-				t.Errorf("%d granted, the bound is %d", granted.Load(), bound)
+			most := bound()
+			share := float64(granted.Load()) / float64(most)
+			t.Logf("%d granted of %d asked: %.4f of the bound of %d", granted.Load(), asked.Load(), share, most)
+			if granted.Load() > most {
+				t.Errorf("%d granted, the bound is %d", granted.Load(), most)
 			}
-			if asked.Load() > 2*bound && share < 0.99 { // where the machine was fast enough to ask for it
+			if share < 0.99 {
 				t.Errorf("only %.4f of the bound was granted", share)
 			}
 		})

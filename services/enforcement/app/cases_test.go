@@ -350,12 +350,6 @@ func TestB110ForgedAmountsMintNothing(t *testing.T) {
 			t.Errorf("record of %s: %d %v", n, code, v)
 		}
 	}
-	for _, zero := range []string{"0", "-0"} { // no amount, and no default in its place: all that is charged is a request
-		code, v := s.send("POST", "/internal/rate-limit/check", fmt.Sprintf(`{"user_id":"u1","model":"grok-2","estimated_tokens":%s,"dry_run":true}`, zero))
-		if code == 200 && (v["allowed"] != true || v["remaining"].(map[string]any)["tokens_1d"].(float64) > before+2) {
-			t.Errorf("check of %s tokens: %v", zero, v)
-		}
-	}
 	if after := s.remaining("u1", "tokens_1d"); after < before || after > before+2 {
 		t.Errorf("%v tokens are left, before the forged amounts %v", after, before)
 	}
@@ -373,6 +367,49 @@ func TestB110ForgedAmountsMintNothing(t *testing.T) {
 	want := 4.5 * 24 * time.Hour.Seconds() * 1000
 	if wait := v["retry_after_ms"].(float64); wait > want || wait < want-120_000 {
 		t.Errorf("advised to wait %v ms, want about %v", wait, want)
+	}
+}
+
+// Case B110: 0 is an amount like any other. It is not refused, no default stands in for it, it passes where nothing is left, and it mints nothing.
+func TestB110ZeroIsAnAmountAndNoDefaultStandsInForIt(t *testing.T) {
+	b := start(t, broker(t).Brokers())
+	b.user(t, "u1", "", tier.Overrides{TPDLimit: ptr(1000), RPMLimit: ptr(0), TPMLimit: ptr(0), ConcurrentLimit: ptr(0)})
+	s := run(t, b.config())
+	if v := s.check("u1", uuid.New(), 1000); v["allowed"] != true {
+		t.Fatal(v)
+	}
+	s.wants("u1", 1, "tpd")
+	left := func() float64 { return s.remaining("u1", "tokens_1d") } // a token comes back every 86 s
+	for _, body := range []string{`"estimated_tokens":0`, `"estimated_tokens":-0`, `"input_tokens":0,"max_output_tokens":0`, `"input_tokens":-0,"max_output_tokens":0,"reserve":"input"`} {
+		id, before := uuid.New(), left()
+		code, v := s.send("POST", "/internal/rate-limit/check", fmt.Sprintf(`{"user_id":"u1","model":"grok-2","request_id":%q,%s}`, id, body))
+		if code != 200 || v["allowed"] != true || v["reserved_tokens"] != 0.0 {
+			t.Errorf("check of %s: %d %v", body, code, v)
+			continue
+		}
+		for _, zero := range []string{"0", "-0"} {
+			if code, v := s.send("POST", "/internal/rate-limit/consume", fmt.Sprintf(`{"user_id":"u1","request_id":%q,"tokens":%s}`, id, zero)); code != 200 || v["allowed"] != true {
+				t.Errorf("consume of %s: %d %v", zero, code, v)
+			}
+		}
+		if code, v := s.send("POST", "/internal/rate-limit/record", fmt.Sprintf(`{"user_id":"u1","request_id":%q,"actual_tokens":0}`, id)); code != 200 || v["already_recorded"] != false {
+			t.Errorf("record of 0: %d %v", code, v)
+		}
+		if after := left(); after < before || after > before+2 {
+			t.Errorf("%s: %v tokens are left, before %v", body, after, before)
+		}
+	}
+	// A record of 0 gives back all that was reserved, once.
+	b.user(t, "u2", "", tier.Overrides{TPDLimit: ptr(1000)})
+	id := uuid.New()
+	s.check("u2", id, 600)
+	for _, repeated := range []bool{false, true} {
+		if code, v := s.record("u2", id, 0); code != 200 || v["already_recorded"] != repeated {
+			t.Errorf("%d %v", code, v)
+		}
+		if n := s.remaining("u2", "tokens_1d"); n != 1000 {
+			t.Errorf("%v tokens are left of 1000", n)
+		}
 	}
 }
 

@@ -217,6 +217,10 @@ func (s store) DueShards(ctx context.Context) ([]int, error) { return s.buckets.
 
 func (s store) Carry(ctx context.Context, r limit.CarryRequest) error { return s.buckets.Carry(ctx, r) }
 
+func (s store) Carried(ctx context.Context, rs []limit.CarryRequest) ([]bool, error) {
+	return s.buckets.Carried(ctx, rs)
+}
+
 // load may take its time, but doesn't hold up the start for a Redis that doesn't answer.
 func load(ctx context.Context, buckets *redisbucket.Limiter) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)

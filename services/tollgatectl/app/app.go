@@ -3,17 +3,16 @@ package app
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/envfile"
+	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/show"
 )
 
 // IO is what a run may see of the world.
@@ -21,17 +20,8 @@ type IO struct {
 	Environ        []string // "NAME=value" lines
 	Dir            string   // where the search for .tollgate/env begins
 	Stdout, Stderr io.Writer
+	Ask            Asker // nil: nobody can be asked
 }
-
-// Exit codes.
-const (
-	exitOK      = 0
-	exitFailure = 1 // something went wrong, or differs
-	exitUsage   = 2 // the command line, or an address it needs, can't be used; nothing was done
-)
-
-// errReported is a failure that the command has told in its own words.
-var errReported = errors.New("failed")
 
 // Values of --output.
 const (
@@ -44,44 +34,34 @@ type session struct {
 	IO
 	output  string
 	envFile string
+	admin   adminFlags
+	faulty  error // of putting the commands together
 }
 
 // Run runs one command and returns its exit code.
 func Run(ctx context.Context, args []string, world IO) int {
+	world.Stdout = show.OnTerminal(world.Stdout)
 	s := &session{IO: world}
 	root, err := s.root()
+	cmd := root
 	if err == nil {
 		root.SetArgs(args)
-		err = root.ExecuteContext(ctx)
+		cmd, err = root.ExecuteContextC(ctx)
 	}
-	var usage usageError
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.Is(err, errReported):
-		return exitFailure
-	case errors.As(err, &usage), isCobraUsage(err):
-		_, _ = fmt.Fprintf(world.Stderr, "tollgatectl: %v\nSee tollgatectl --help.\n", err)
-		return exitUsage
-	case ctx.Err() != nil:
-		_, _ = fmt.Fprintln(world.Stderr, "tollgatectl: interrupted")
-		return exitFailure
-	}
-	_, _ = fmt.Fprintf(world.Stderr, "tollgatectl: %v\n", err)
-	return exitFailure
+	return s.end(ctx, cmd, err)
 }
 
 func (s *session) root() (*cobra.Command, error) {
 	root := &cobra.Command{
 		Use:   "tollgatectl",
 		Short: "Tollgate's command line: decide, meter and bill requests to AI inference services",
-		Long: `Tollgate's command line, for finance and operators.
+		Long: `Tollgate's command line, for admins, finance and operators.
 
-Addresses and passwords come from flags, else from TOLLGATE_… variables, else from the file .tollgate/env in this directory or a parent, which a
-running standalone writes (--env-file names another one). Times are UTC unless a command says otherwise. Answers go to standard output, all
-else to standard error.
+Addresses and passwords come from TOLLGATE_… variables, else from the file .tollgate/env in this directory or a parent, which a running standalone
+writes (--env-file names another one). Tokens may also come from files; no flag takes a secret, for every user of the machine could read it. Times are
+RFC 3339, and UTC unless a command says otherwise. Answers go to standard output, all else to standard error.
 
-Exit codes: 0 done, and nothing differs; 1 a failure or a difference; 2 the command line can't be used, and nothing was done.`,
+` + exitCodes,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
@@ -104,30 +84,19 @@ Exit codes: 0 done, and nothing differs; 1 a failure or a difference; 2 the comm
 	if err != nil {
 		return nil, err
 	}
-	root.AddGroup(&cobra.Group{ID: groupFinance, Title: "What was used:"}, &cobra.Group{ID: groupOperate, Title: "Is it right:"})
+	root.AddGroup(&cobra.Group{ID: groupAdmin, Title: "Who may use how much:"}, &cobra.Group{ID: groupFinance, Title: "What was used:"}, &cobra.Group{ID: groupOperate, Title: "Is it right:"})
 	reconcile := reconcileCommand(s)
 	reconcile.AddCommand(reconcileBucketsCommand(s))
+	root.AddCommand(quotaCommand(s), orgCommand(s), keyCommand(s), tierCommand(s), priceCommand(s), tokenCommand(s), refusalsCommand(s))
 	root.AddCommand(query, exportCommand(s), usageCommand(s), topCommand(s), tailCommand(s), reconcile, rebuildCommand(s), replayCommand(s), versionCommand(s))
-	return root, nil
+	return root, s.faulty
 }
 
 const (
+	groupAdmin   = "admin"
 	groupFinance = "finance"
 	groupOperate = "operate"
 )
-
-// usageError is a command line that can't be followed.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// isCobraUsage knows cobra's own complaints, which have no type.
-func isCobraUsage(err error) bool {
-	return slices.ContainsFunc([]string{"unknown command", "required flag", "accepts ", "requires at least", "if any flags in the group"},
-		func(begin string) bool { return strings.HasPrefix(err.Error(), begin) })
-}
 
 // vars looks TOLLGATE_… names up.
 func (s *session) vars() (func(name string) string, error) {
@@ -156,13 +125,33 @@ func (s *session) need(names ...string) (map[string]string, error) {
 	return out, nil
 }
 
-// httpURL tells whether a text is an address.
+// httpURL tells whether a text is an address. A password in it is never told.
 func httpURL(name, text string) error {
 	if u, err := url.Parse(text); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return usagef("%s: %q is not a URL like http://127.0.0.1:8123", name, text)
+		return usagef("%s: %q is not a URL like http://127.0.0.1:8123", name, withoutSecrets(text))
 	}
 	return nil
 }
+
+// withoutSecrets takes out of an address, even of one that is none, where a password may stand: what is before an @ or after a ? or #.
+func withoutSecrets(text string) string {
+	if i := strings.LastIndexByte(text, '@'); i >= 0 {
+		scheme, _, found := strings.Cut(text[:i], "//")
+		if !found || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz:") != "" {
+			scheme = ""
+		} else {
+			scheme += "//"
+		}
+		text = scheme + "…" + text[i:]
+	}
+	if i := strings.IndexAny(text, "?#"); i >= 0 {
+		text = text[:i] + "…"
+	}
+	return text
+}
+
+// skip writes an empty line of the answer.
+func (s *session) skip() { _, _ = fmt.Fprintln(s.Stdout) }
 
 func (s *session) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.Stderr, format+"\n", args...)

@@ -104,7 +104,7 @@ func TestReplayFailsWithReason(t *testing.T) {
 		"bad prefix":    {2, []string{"TOLLGATE_ENFORCEMENT_URL=" + url, "TOLLGATE_SERVICE_TOKEN=svc"}, []string{"--trace", good, "--prefix", "a b"}, "--prefix makes user ids that are refused"},
 		"no users":      {2, nil, []string{"--trace", good, "--users", "0"}, "--users must be from 1"},
 		"unknown flag":  {2, nil, []string{"--speeed", "1"}, "unknown flag"},
-		"no clickhouse": {1, []string{"TOLLGATE_ENFORCEMENT_URL=" + url, "TOLLGATE_SERVICE_TOKEN=svc", "TOLLGATE_CLICKHOUSE_URL=clickhouse://u:secret@127.0.0.1:1/tollgate"}, []string{"--trace", good}, "read the ledger"},
+		"no clickhouse": {4, []string{"TOLLGATE_ENFORCEMENT_URL=" + url, "TOLLGATE_SERVICE_TOKEN=svc", "TOLLGATE_CLICKHOUSE_URL=clickhouse://u:secret@127.0.0.1:1/tollgate"}, []string{"--trace", good}, "read the ledger"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := run(t, c.env, append([]string{"replay"}, c.args...)...)

@@ -72,7 +72,7 @@ func TestBucketCommandsFailWithReason(t *testing.T) {
 		"no addresses":     {2, nil, []string{"rebuild", "buckets"}, "TOLLGATE_REDIS_URL, TOLLGATE_POSTGRES_URL, TOLLGATE_CLICKHOUSE_URL: not set"},
 		"short lookback":   {2, env, []string{"rebuild", "buckets", "--lookback", "1h"}, "--lookback must be at least 24h"},
 		"no tolerance":     {2, env, []string{"reconcile", "buckets", "--tolerance", "0"}, "--tolerance must be above 0"},
-		"stores away":      {1, env, []string{"rebuild", "buckets"}, "restore buckets: "},
+		"stores away":      {4, env, []string{"rebuild", "buckets"}, "restore buckets: "},
 		"nothing to build": {2, env, []string{"rebuild", "moon"}, "unknown command"},
 	} {
 		t.Run(name, func(t *testing.T) {

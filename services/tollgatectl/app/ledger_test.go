@@ -129,6 +129,8 @@ func sampleEvents() []usage.Record {
 		on("03-29 22:00", "zoned", "ann", "grok-2", 32, 0),  // the 30th
 		on("10-25 00:30", "zoned", "ann", "grok-2", 64, 0),  // 02:30, summer
 		on("10-25 01:30", "zoned", "ann", "grok-2", 128, 0), // 02:30 again, winter
+		on("10-31 22:59", "zoned", "ann", "grok-2", 256, 0), // 23:59 of the last of October
+		on("10-31 23:00", "zoned", "ann", "grok-2", 512, 0), // the first of November
 	}
 }
 

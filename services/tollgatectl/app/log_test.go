@@ -49,7 +49,7 @@ func TestReconcileTellsByItsExitCodeAndByName(t *testing.T) {
 	events := sampleEvents()
 	env := append([]string{"TOLLGATE_CLICKHOUSE_URL=" + b.dsn, "TOLLGATE_KAFKA_BROKERS=" + strings.Join(logOf(t, events, int64(len(events))), ",")}, b.env...)
 	code, stdout, stderr := run(t, env, "reconcile", "--wait", "20s")
-	if code != 0 || !strings.Contains(stdout, "✓ log and ledger agree") || !strings.Contains(stdout, "in all  log         18") {
+	if code != 0 || !strings.Contains(stdout, "✓ log and ledger agree") || !strings.Contains(stdout, "in all  log         20") {
 		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
 	}
 
@@ -71,12 +71,12 @@ func TestReconcileTellsByItsExitCodeAndByName(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != 1 {
 		t.Fatalf("exit %d: %v\n%s%s", code, err, stdout, stderr)
 	}
-	if report.Log.Events != 19 || report.Ledger.Events != 18 || len(report.Hours) < 10 || report.Partitions[0].Committed != 19 || report.Samples[0].What != "missing" {
+	if report.Log.Events != 21 || report.Ledger.Events != 20 || len(report.Hours) < 10 || report.Partitions[0].Committed != 21 || report.Samples[0].What != "missing" {
 		t.Errorf("%+v", report)
 	}
 
 	env[1] = "TOLLGATE_KAFKA_BROKERS=" + strings.Join(logOf(t, events, 10), ",")
-	if code, stdout, _ = run(t, env, "reconcile", "--wait", "1ms"); code != 1 || !strings.Contains(stdout, "✗ partition 0: not consumed: end of the log 18, committed 10 (-8)") {
+	if code, stdout, _ = run(t, env, "reconcile", "--wait", "1ms"); code != 1 || !strings.Contains(stdout, "✗ partition 0: not consumed: end of the log 20, committed 10 (-10)") {
 		t.Errorf("a consumer that is behind: exit %d\n%s", code, stdout)
 	}
 	if code, _, stderr = run(t, env[2:], "reconcile"); code != 2 || !strings.Contains(stderr, "TOLLGATE_KAFKA_BROKERS, TOLLGATE_CLICKHOUSE_URL: not set") {

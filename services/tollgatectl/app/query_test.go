@@ -8,6 +8,21 @@ import (
 	"github.com/tollgate-dev/tollgate/migrations"
 )
 
+// The month and its days are the org's own, as those of its invoices: its tokens are the invoice's.
+func TestMonthToDateIsOfTheOrgsOwnMonth(t *testing.T) {
+	b := ledgerBook(t)
+	for day, want := range map[string]string{
+		"2026-03-29": "\"2026-03-28\",1,1,1,1\n\"2026-03-29\",4,30,5,31",
+		"2026-10-31": "\"2026-10-25\",2,192,2,192\n\"2026-10-31\",1,256,3,448",
+		"2026-11-30": "\"2026-11-01\",1,512,1,512",
+	} {
+		code, stdout, stderr := b.run(t, "query", "month-to-date", "--org", "zoned", "--today", day, "-o", "json")
+		if got := strings.Join(jsonRows(t, stdout), "\n"); code != 0 || got != want {
+			t.Errorf("up to %s:\n%s\nwant\n%s\n%s", day, got, want, stderr)
+		}
+	}
+}
+
 // Each of finance's queries gives what the events of sampleEvents mean. Every query must be here.
 func TestFinanceQueriesAnswerRight(t *testing.T) {
 	b := ledgerBook(t)
@@ -137,7 +152,7 @@ func TestAQuerysParametersAreCheckedByName(t *testing.T) {
 		"no query":   {2, []string{"nonsense"}, "unknown command"},
 		"no flag":    {2, []string{"refusals", "--org", "x"}, "unknown flag"},
 		"bad output": {2, []string{"refusals", "-o", "xml"}, "--output must be table or json"},
-		"away":       {1, []string{"refusals"}, "ask ClickHouse at http://127.0.0.1:1"},
+		"away":       {4, []string{"refusals"}, "ask ClickHouse at http://127.0.0.1:1"},
 	} {
 		code, stdout, stderr := run(t, env, append([]string{"query"}, c.args...)...)
 		if code != c.code || !strings.Contains(stderr, c.want) || strings.Contains(stdout+stderr, "secret") {

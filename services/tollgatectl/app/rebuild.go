@@ -16,7 +16,7 @@ import (
 )
 
 func rebuildLedgerCommand(s *session) *cobra.Command {
-	var keep, force bool
+	var keep, force, leftovers bool
 	cmd := &cobra.Command{
 		Use:   "ledger",
 		Short: "Make the ledger again from the whole log, and swap it in",
@@ -24,16 +24,60 @@ func rebuildLedgerCommand(s *session) *cobra.Command {
 Consumers may go on, and views answer all the time. If it ends early, run it again: nothing is lost for good, but after the swap and before the end
 the ledger may lack the newest events (tollgatectl reconcile tells).
 
-It refuses a log that has lost its beginning, or that gives fewer events than the ledger holds. ClickHouse must have room for a second ledger.
+It refuses a log that has lost its beginning, or that lacks an event that the ledger holds. ClickHouse must have room for a second ledger.
+Into an empty ClickHouse, start a consumer first: it makes the tables, and copies prices and time zones, which are not in this log.
 
-Needs TOLLGATE_KAFKA_BROKERS and TOLLGATE_CLICKHOUSE_URL.`,
-		Example: "  tollgatectl rebuild ledger --keep",
+A rebuild that is killed may leave a table as large as the ledger. The next one drops it once nobody has written to it for a day; --drop-leftovers drops
+all of them now, but for those written to within ten minutes, which may be of a rebuild that runs, and rebuilds nothing.
+
+Needs TOLLGATE_KAFKA_BROKERS and TOLLGATE_CLICKHOUSE_URL; with --drop-leftovers only the latter.`,
+		Example: "  tollgatectl rebuild ledger --keep\n  tollgatectl rebuild ledger --drop-leftovers",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runRebuildLedger(cmd.Context(), keep, force, s) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if leftovers {
+				return runDropLeftovers(cmd.Context(), s)
+			}
+			return runRebuildLedger(cmd.Context(), keep, force, s)
+		},
 	}
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the replaced table, as usage_ledger_kept_<generation>")
 	cmd.Flags().BoolVar(&force, "force", false, "rebuild even if the log holds less than the ledger: what it lacks is lost")
+	cmd.Flags().BoolVar(&leftovers, "drop-leftovers", false, "only drop what rebuilds that were killed have left")
+	cmd.MarkFlagsMutuallyExclusive("drop-leftovers", "keep")
+	cmd.MarkFlagsMutuallyExclusive("drop-leftovers", "force")
 	return cmd
+}
+
+func runDropLeftovers(ctx context.Context, s *session) error {
+	v, err := s.need("TOLLGATE_CLICKHOUSE_URL")
+	if err != nil {
+		return err
+	}
+	dsn := v["TOLLGATE_CLICKHOUSE_URL"]
+	if _, err := clickhouseledger.Options(dsn); err != nil {
+		return usagef("TOLLGATE_CLICKHOUSE_URL %w", err)
+	}
+	dropped, running, err := clickhouseledger.DropLeftovers(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	if s.output == outputJSON {
+		return show.JSON(s.Stdout, struct {
+			Dropped    []string `json:"dropped"`
+			Unfinished []string `json:"unfinished"`
+		}{append([]string{}, dropped...), append([]string{}, running...)})
+	}
+	p := printer{w: s.Stdout}
+	for _, name := range dropped {
+		p.line("%s is dropped", name)
+	}
+	for _, name := range running {
+		p.line("%s was made or written to within ten minutes and may be of a rebuild that runs: left alone", name)
+	}
+	if len(dropped)+len(running) == 0 {
+		p.line("there are no leftovers")
+	}
+	return p.err
 }
 
 func runRebuildLedger(ctx context.Context, keep, force bool, s *session) error {
@@ -58,6 +102,9 @@ func runRebuildLedger(ctx context.Context, keep, force bool, s *session) error {
 	}
 	n, p := replay.Commas, printer{w: s.Stdout}
 	p.line("✓ %s events stored from %s messages, %s of them unusable, in %.1f s", n(int64(r.Events)), n(r.Messages), n(r.Unusable), r.Seconds)
+	if r.Lost > 0 {
+		p.line("%s events that the replaced table held are not in the log", n(r.Lost))
+	}
 	if r.Kept != "" {
 		p.line("the replaced table is %s", r.Kept)
 	}

@@ -32,7 +32,7 @@ func TestASpoiledLedgerIsRebuiltFromTheLogThenReconciles(t *testing.T) {
 	}
 
 	env[1] = "TOLLGATE_KAFKA_BROKERS=" + strings.Join(logOf(t, events[:5], 0), ",")
-	if code, _, stderr = run(t, env, "rebuild", "ledger"); code != 1 || !strings.Contains(stderr, "the log gives 5 events, the ledger held 18") {
+	if code, _, stderr = run(t, env, "rebuild", "ledger"); code != 1 || !strings.Contains(stderr, "it lacks 15 of the ledger's events, ") {
 		t.Errorf("a log that lacks events: exit %d, %s", code, stderr)
 	}
 	if code, stdout, _ = b.run(t, "usage", "--from", "2026-03", "--to", "2026-03", "--org", "acme", "--by", "org"); code != 0 || !strings.Contains(stdout, "1,729") && !strings.Contains(stdout, "1729") {
@@ -43,5 +43,28 @@ func TestASpoiledLedgerIsRebuiltFromTheLogThenReconciles(t *testing.T) {
 	}
 	if code, _, stderr = run(t, []string{env[1], "TOLLGATE_CLICKHOUSE_URL=clickhouse://u:secret@%zz"}, "rebuild", "ledger"); code != 2 || strings.Contains(stderr, "secret") {
 		t.Errorf("a bad URL: exit %d, %s", code, stderr)
+	}
+}
+
+func TestLeftoversOfRebuildsAreDroppedWithoutTheLog(t *testing.T) {
+	b := ledgerBook(t)
+	env := []string{"TOLLGATE_CLICKHOUSE_URL=" + b.dsn}
+	if code, stdout, stderr := run(t, env, "rebuild", "ledger", "--drop-leftovers"); code != 0 || stdout != "there are no leftovers\n" {
+		t.Errorf("none: exit %d\n%s%s", code, stdout, stderr)
+	}
+	b.exec(t, "CREATE TABLE usage_ledger_5 AS usage_ledger")
+	code, stdout, stderr := run(t, env, "rebuild", "ledger", "--drop-leftovers", "-o", "json")
+	var r struct{ Dropped, Unfinished []string }
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != 0 || len(r.Dropped) != 0 || len(r.Unfinished) != 1 || r.Unfinished[0] != "usage_ledger_5" {
+		t.Errorf("a young one: exit %d, %v\n%s%s", code, err, stdout, stderr)
+	}
+	if code, stdout, stderr = run(t, env, "rebuild", "ledger", "--drop-leftovers"); code != 0 || !strings.Contains(stdout, "usage_ledger_5 was made or written to within ten minutes") {
+		t.Errorf("a young one: exit %d\n%s%s", code, stdout, stderr)
+	}
+	if code, _, stderr = run(t, env, "rebuild", "ledger", "--drop-leftovers", "--force"); code == 0 || !strings.Contains(stderr, "drop-leftovers") {
+		t.Errorf("with --force: exit %d, %s", code, stderr)
+	}
+	if code, _, stderr = run(t, nil, "rebuild", "ledger", "--drop-leftovers"); code != 2 || !strings.Contains(stderr, "TOLLGATE_CLICKHOUSE_URL: not set") {
+		t.Errorf("no address: exit %d, %s", code, stderr)
 	}
 }

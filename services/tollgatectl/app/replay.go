@@ -30,7 +30,8 @@ const (
 type replayFlags struct {
 	trace, quota, prefix, model             string
 	enforcementURL, quotaURL, clickhouseURL string
-	token, adminToken                       string
+	tokenFile, adminTokenFile               string
+	token, adminToken                       string // from the environment or those files
 	users, max, workers                     int
 	speed                                   float64
 	seed                                    uint64
@@ -47,8 +48,8 @@ func replayCommand(s *session) *cobra.Command {
 waits for the ledger and compares requests, refusals and tokens of this replay's users.
 
 The trace is CSV with the columns TIMESTAMP, ContextTokens and GeneratedTokens, in any order. It names no users: a seeded Zipf law draws
-them. Addresses and tokens come from the flags, else from TOLLGATE_… variables, else from .tollgate/env in this directory or a parent,
-where a running standalone writes it. Exit code 1: a call failed, or the ledger differs.`,
+them. Addresses come from the flags, else from TOLLGATE_… variables, else from .tollgate/env in this directory or a parent, where a running
+standalone writes it; tokens from files, else from there too. Exit code 1: a call failed, or the ledger differs.`,
 		Example: "  tollgatectl replay --trace trace.csv --users 500 --speed 600 --quota unlimited",
 		Args:    cobra.NoArgs,
 		GroupID: groupOperate,
@@ -64,6 +65,10 @@ where a running standalone writes it. Exit code 1: a call failed, or the ledger 
 	fs.Float64Var(&f.speed, "speed", 60, "trace seconds per second: 600 replays an hour in 6 s (0: as fast as it goes)")
 	fs.Uint64Var(&f.seed, "seed", 1, "of the draw of users")
 	fs.StringVar(&f.quota, "quota", quotaKeep, "quota to give every user first: keep, unlimited, or a tier's `name`")
+	s.complete(cmd, "quota", func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+		names, directive := s.tierNames(cmd, args, begin)
+		return append([]string{quotaKeep, quotaUnlimited}, names...), directive
+	})
 	fs.StringVar(&f.prefix, "prefix", "", "of the user ids u00000, u00001, … (default: one of this run's own, so that replays don't mix)")
 	fs.StringVar(&f.model, "model", "grok-2", "`name` of the model asked for")
 	fs.IntVar(&f.workers, "workers", 32, "checks, and as many records, at once")
@@ -72,8 +77,8 @@ where a running standalone writes it. Exit code 1: a call failed, or the ledger 
 	fs.StringVar(&f.enforcementURL, "enforcement-url", "", "default: TOLLGATE_ENFORCEMENT_URL")
 	fs.StringVar(&f.quotaURL, "quota-url", "", "default: TOLLGATE_QUOTA_URL")
 	fs.StringVar(&f.clickhouseURL, "clickhouse-url", "", "default: TOLLGATE_CLICKHOUSE_URL; without one nothing is compared")
-	fs.StringVar(&f.token, "token", "", "service token (default: TOLLGATE_SERVICE_TOKEN)")
-	fs.StringVar(&f.adminToken, "admin-token", "", "for --quota (default: TOLLGATE_ADMIN_TOKEN)")
+	fs.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the service token (default: TOLLGATE_SERVICE_TOKEN)")
+	fs.StringVar(&f.adminTokenFile, "admin-token-file", "", "`file` that holds the admin token, for --quota (default: TOLLGATE_ADMIN_TOKEN)")
 	return cmd
 }
 
@@ -85,9 +90,22 @@ func (f *replayFlags) fill(s *session) error {
 	}
 	f.enforcementURL = cmp.Or(f.enforcementURL, vars("TOLLGATE_ENFORCEMENT_URL"))
 	f.quotaURL = cmp.Or(f.quotaURL, vars("TOLLGATE_QUOTA_URL"))
+	if u, err := url.Parse(f.clickhouseURL); f.clickhouseURL != "" && (err != nil || u.User != nil || u.RawQuery != "") {
+		return usagef("--clickhouse-url: every user of the machine can read a flag: put an address with a password into TOLLGATE_CLICKHOUSE_URL")
+	}
 	f.clickhouseURL = cmp.Or(f.clickhouseURL, vars("TOLLGATE_CLICKHOUSE_URL"))
-	f.token = cmp.Or(f.token, vars("TOLLGATE_SERVICE_TOKEN"))
-	f.adminToken = cmp.Or(f.adminToken, vars("TOLLGATE_ADMIN_TOKEN"))
+	f.token, f.adminToken = vars("TOLLGATE_SERVICE_TOKEN"), vars("TOLLGATE_ADMIN_TOKEN")
+	for _, t := range []struct {
+		flag, path string
+		to         *string
+	}{{"token-file", f.tokenFile, &f.token}, {"admin-token-file", f.adminTokenFile, &f.adminToken}} {
+		if t.path == "" {
+			continue
+		}
+		if *t.to, err = s.tokenIn(t.flag, t.path); err != nil {
+			return usageError{err}
+		}
+	}
 	f.prefix = cmp.Or(f.prefix, "replay-"+time.Now().UTC().Format("20060102T150405.000")+"-")
 	if f.trace == "" {
 		return usageError{fmt.Errorf("--trace is required")}
@@ -106,18 +124,21 @@ func (f *replayFlags) fill(s *session) error {
 	if err := subject.ValidateID(replay.UserID(f.prefix, f.users-1)); err != nil {
 		return usageError{fmt.Errorf("--prefix makes user ids that are refused: %w", err)}
 	}
-	need := []struct{ flag, v string }{{"enforcement-url", f.enforcementURL}, {"token", f.token}}
+	need := []struct{ flag, v string }{{"enforcement-url", f.enforcementURL}, {"token-file", f.token}}
 	if f.quota != quotaKeep {
-		need = append(need, []struct{ flag, v string }{{"quota-url", f.quotaURL}, {"admin-token", f.adminToken}}...)
+		need = append(need, []struct{ flag, v string }{{"quota-url", f.quotaURL}, {"admin-token-file", f.adminToken}}...)
 	}
 	for _, n := range need {
 		if n.v == "" {
 			return usageError{fmt.Errorf("--%s is not given, nor set in the environment or .tollgate/env; is `make run` running?", n.flag)}
 		}
 	}
-	for _, u := range []string{f.enforcementURL, f.quotaURL} {
-		if p, err := url.Parse(u); u != "" && (err != nil || p.Host == "") {
-			return usageError{fmt.Errorf("%q is not a URL like http://127.0.0.1:8081", u)}
+	for _, u := range []struct{ flag, v string }{{"enforcement-url", f.enforcementURL}, {"quota-url", f.quotaURL}} {
+		if u.v == "" {
+			continue
+		}
+		if err := httpURL("--"+u.flag, u.v); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -138,7 +159,7 @@ func runReplay(ctx context.Context, f replayFlags, s *session) error {
 		return fmt.Errorf("%s: %w", f.trace, err)
 	}
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(world.Stderr, format+"\n", args...) }
-	say("%s requests of %s users, %s… to %s", replay.Commas(int64(len(requests))), replay.Commas(int64(f.users)), f.prefix, f.enforcementURL)
+	say("%s requests of %s users, %s… to %s", replay.Commas(int64(len(requests))), replay.Commas(int64(f.users)), f.prefix, withoutSecrets(f.enforcementURL))
 	if err := setQuotas(ctx, f, world); err != nil {
 		return err
 	}

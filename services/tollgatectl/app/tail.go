@@ -62,6 +62,7 @@ line is one record with its place in the log. Records of one payer come in order
 	fs.StringVar(&f.Key, "key", "", "only of this API `key`'s id")
 	fs.StringVar(&f.Model, "model", "", "only of this served `model`")
 	fs.StringVar(&f.Outcome, "outcome", "", "only with this `outcome`: completed, cancelled, failed, expired, rejected, adjustment")
+	s.complete(cmd, "outcome", fixed("completed", "cancelled", "failed", "expired", "rejected", "adjustment"))
 	fs.DurationVar(&since, "since", 0, "begin with what was written so long ago (0: with what comes)")
 	fs.Int64Var(&limit, "limit", 0, "end after so many `records` (0: never)")
 	return cmd

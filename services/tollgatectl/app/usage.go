@@ -80,6 +80,7 @@ func usageCommand(s *session) *cobra.Command {
 	cmd.Flags().StringVar(&from, "from", "this month", "first `day`")
 	cmd.Flags().StringVar(&to, "to", "today", "last `day`")
 	cmd.Flags().StringVar(&by, "by", "day", strings.Join(usageBy, ", "))
+	s.complete(cmd, "by", fixed(usageBy...))
 	return cmd
 }
 

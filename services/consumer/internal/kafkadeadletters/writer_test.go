@@ -27,7 +27,7 @@ func last(m kafka.Message, key string) (value string) {
 }
 
 func TestLetterTellsWhyAndWhereFrom(t *testing.T) {
-	m := message(letter([]byte("hello"), "no"))
+	m := message(letter([]byte("hello"), "no"), maxLetter)
 	for key, want := range map[string]string{HeaderReason: usage.ReasonNotJSON, HeaderError: "no", HeaderTopic: usage.Topic, HeaderPartition: "3", HeaderOffset: "42", HeaderCutFrom: ""} {
 		if got := last(m, key); got != want {
 			t.Errorf("header %s is %q, want %q", key, got, want)
@@ -40,11 +40,22 @@ func TestLetterTellsWhyAndWhereFrom(t *testing.T) {
 
 // A letter that the broker would refuse for its size would hold up its partition for ever.
 func TestLetterAlwaysFits(t *testing.T) {
-	m := message(letter(make([]byte, 1<<20), strings.Repeat("é", 1<<20)))
-	if len(m.Value) != maxValue || last(m, HeaderCutFrom) != "1048576" {
-		t.Errorf("value of %d bytes, cut from %q", len(m.Value), last(m, HeaderCutFrom))
+	for _, most := range []int{maxLetter, minLetter} {
+		large := letter(make([]byte, 1<<20), strings.Repeat("é", 1<<20))
+		large.Key = make([]byte, 1<<20)
+		large.Headers = []usage.Header{{Key: "small", Value: "kept"}, {Key: "h", Value: strings.Repeat("x", 1<<20)}, {Key: "behind", Value: "it"}}
+		m := message(large, most)
+		if got := len(m.Key) + len(m.Value); got > most || got < most*8/10 || last(m, HeaderCutFrom) != "1048576" || last(m, HeaderCut) != "key,headers" {
+			t.Errorf("key of %d bytes, value of %d, cut from %q, cut %q", len(m.Key), len(m.Value), last(m, HeaderCutFrom), last(m, HeaderCut))
+		}
+		if m.Headers[0].Key != "small" || m.Headers[1].Key != HeaderReason {
+			t.Errorf("headers %+v", m.Headers[:2])
+		}
+		if e := last(m, HeaderError); len(e) > maxError || strings.ContainsRune(e, '\uFFFD') {
+			t.Errorf("error of %d bytes", len(e))
+		}
 	}
-	if e := last(m, HeaderError); len(e) > maxError || strings.ContainsRune(e, '\uFFFD') {
-		t.Errorf("error of %d bytes", len(e))
+	if m := message(letter(make([]byte, 700<<10), ""), maxLetter); len(m.Value) != 700<<10 || last(m, HeaderCutFrom)+last(m, HeaderCut) != "" {
+		t.Error("cut without need")
 	}
 }

@@ -5,6 +5,9 @@
 // ledger, by event_id. No message is passed over: an offset is committed only after this process has stored all that it fetched
 // before it, and fetching began at what was committed.
 //
+// What retention has removed before the group committed it can't be read any more: it is logged as an error and counted, and reading goes on at the
+// log's beginning.
+//
 // kafka-go shows a tombstone and an empty value alike, as nil; neither can be used, so only their dead letters become one.
 //
 // Settings that differ from kafka-go's defaults, and why:
@@ -46,32 +49,70 @@ const (
 // Source is a member of the group.
 type Source struct {
 	cfg    Config
+	log    *slog.Logger // nil for who is no member
+	losses losses
 	client *kafka.Client
 	reader *kafka.Reader
 }
 
 var _ consume.Source = (*Source)(nil)
 
-// Open waits until the brokers answer and the topic exists, with a line of log now and then, and joins the group. It fails only if
-// ctx ends.
-func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Source, error) {
-	s := &Source{cfg: cfg, client: &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Timeout: askTimeout,
-		Transport: &kafka.Transport{ClientID: cfg.ClientID}}}
+func newSource(cfg Config) *Source {
+	return &Source{cfg: cfg, client: &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Timeout: askTimeout, Transport: &kafka.Transport{ClientID: cfg.ClientID}}}
+}
+
+// hangUp closes the client's connections.
+func (s *Source) hangUp() { s.client.Transport.(*kafka.Transport).CloseIdleConnections() }
+
+// await waits until the brokers answer and the topic exists, with a line of log now and then, and gives the partitions.
+func (s *Source) await(ctx context.Context, log *slog.Logger) ([]int, error) {
 	for tries := 0; ; tries++ {
 		partitions, err := s.partitions(ctx)
 		if err == nil {
-			log.Info("reading the event log", "topic", cfg.Topic, "partitions", len(partitions), "group", cfg.Group)
-			break
+			return partitions, nil
 		}
 		if tries%15 == 0 {
-			log.Warn("waiting for Kafka and the topic", "topic", cfg.Topic, "err", err)
+			log.Warn("waiting for Kafka and the topic", "topic", s.cfg.Topic, "err", err)
 		}
 		select {
 		case <-time.After(topicPoll):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for topic %s: %w", cfg.Topic, ctx.Err())
+			return nil, fmt.Errorf("wait for topic %s: %w", s.cfg.Topic, ctx.Err())
 		}
 	}
+}
+
+// look finds what was lost to retention since the group committed last: once the group goes on, Kafka no longer tells.
+func (s *Source) look(ctx context.Context) error {
+	for tries := 0; ; tries++ {
+		_, err := s.Lag(ctx)
+		if err == nil || errors.Is(err, ErrBeyondEnd) || errors.Is(err, kafka.GroupIdNotFound) { // a new group has lost nothing
+			return nil
+		}
+		if tries%15 == 0 {
+			s.log.Warn("waiting for the group's offsets", "group", s.cfg.Group, "err", err)
+		}
+		select {
+		case <-time.After(topicPoll):
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the offsets of group %s: %w", s.cfg.Group, ctx.Err())
+		}
+	}
+}
+
+// Open waits until the brokers answer and the topic exists, with a line of log now and then, looks for what retention took from the group, and
+// joins it. It fails only if ctx ends.
+func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Source, error) {
+	s := newSource(cfg)
+	s.log = log
+	partitions, err := s.await(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.look(ctx); err != nil {
+		return nil, err
+	}
+	log.Info("reading the event log", "topic", cfg.Topic, "partitions", len(partitions), "group", cfg.Group)
 	s.reader = kafka.NewReader(kafka.ReaderConfig{
 		Brokers: cfg.Brokers, Topic: cfg.Topic, GroupID: cfg.Group, StartOffset: kafka.FirstOffset,
 		Dialer:        &kafka.Dialer{Timeout: askTimeout, DualStack: true, ClientID: cfg.ClientID},
@@ -90,12 +131,16 @@ func (s *Source) Fetch(ctx context.Context) (consume.Message, error) {
 	if err != nil {
 		return consume.Message{}, fmt.Errorf("fetch from %s: %w", s.cfg.Topic, err)
 	}
+	return message(m), nil
+}
+
+func message(m kafka.Message) consume.Message {
 	out := consume.Message{Position: consume.Position{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset},
 		Message: usage.Message{Key: m.Key, Value: m.Value}}
 	for _, h := range m.Headers {
 		out.Headers = append(out.Headers, usage.Header{Key: h.Key, Value: string(h.Value)})
 	}
-	return out, nil
+	return out
 }
 
 // Commit implements consume.Source.
@@ -195,6 +240,9 @@ func (s *Source) Lag(ctx context.Context) (map[int]int64, error) {
 	var beyond error
 	for _, p := range ends {
 		from, ok := at[p.Partition]
+		if ok {
+			s.note(p.Partition, from, p.FirstOffset)
+		}
 		if !ok || from < p.FirstOffset { // nothing committed is -1; what retention removed can't be read any more
 			from = p.FirstOffset
 		}
@@ -206,10 +254,18 @@ func (s *Source) Lag(ctx context.Context) (map[int]int64, error) {
 	return lag, beyond
 }
 
+// note logs what was lost, each message once.
+func (s *Source) note(partition int, committed, first int64) {
+	from, n := s.losses.note(partition, committed, first)
+	if n > 0 && s.log != nil {
+		s.log.Error("messages were lost to retention before they were consumed", "topic", s.cfg.Topic, "group", s.cfg.Group, "partition", partition,
+			"messages", n, "from", from, "log_begins", first)
+	}
+}
+
 // Lag is Source.Lag for whoever is no member of the group.
 func Lag(ctx context.Context, cfg Config) (map[int]int64, error) {
-	transport := &kafka.Transport{ClientID: cfg.ClientID}
-	defer transport.CloseIdleConnections()
-	s := &Source{cfg: cfg, client: &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Timeout: askTimeout, Transport: transport}}
+	s := newSource(cfg)
+	defer s.hangUp()
 	return s.Lag(ctx)
 }

@@ -18,11 +18,16 @@ type Store interface {
 	KnowsZone(ctx context.Context, name string) (bool, error)
 }
 
+// Source gives every message of quota.changes.v1 from its beginning, and then what comes.
+type Source interface {
+	// Fetch waits for the next message. It ends with ctx.
+	Fetch(ctx context.Context) (consume.Message, error)
+}
+
 const (
 	mostMessages       = 1000 // in a batch
 	gather             = 100 * time.Millisecond
 	attempt            = 30 * time.Second
-	commit             = 8 * time.Second
 	retryMin, retryMax = 100 * time.Millisecond, 5 * time.Second
 )
 
@@ -35,7 +40,7 @@ const (
 
 // Copier copies until it is stopped.
 type Copier struct {
-	source   consume.Source
+	source   Source
 	store    Store
 	log      *slog.Logger
 	messages *prometheus.CounterVec
@@ -43,12 +48,12 @@ type Copier struct {
 }
 
 // New makes a copier. Metrics: tollgate_consumer_price_book_messages_total by result, tollgate_consumer_price_book_failures_total.
-func New(source consume.Source, store Store, log *slog.Logger, reg prometheus.Registerer) *Copier {
+func New(source Source, store Store, log *slog.Logger, reg prometheus.Registerer) *Copier {
 	c := &Copier{source: source, store: store, log: log,
 		messages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollgate_consumer_price_book_messages_total",
 			Help: "Messages of quota.changes.v1, by result: stored (a price or an org's zone), ignored (something else), unusable."}, []string{"result"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: "tollgate_consumer_price_book_failures_total",
-			Help: "Failed tries to fetch, store or commit; they are repeated."})}
+			Help: "Failed tries to fetch or store; they are repeated."})}
 	reg.MustRegister(c.messages, c.failures)
 	for _, r := range []string{stored, ignored, unusable} {
 		c.messages.WithLabelValues(r)
@@ -56,7 +61,7 @@ func New(source consume.Source, store Store, log *slog.Logger, reg prometheus.Re
 	return c
 }
 
-// Run copies until ctx ends, and returns nil then. What was not committed comes again.
+// Run copies until ctx ends, and returns nil then.
 func (c *Copier) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		messages := c.batch(ctx)
@@ -66,7 +71,6 @@ func (c *Copier) Run(ctx context.Context) error {
 		if !c.retry(ctx, "store prices and zones", func(ctx context.Context) error { return c.copy(ctx, messages) }) {
 			return nil
 		}
-		c.commit(ctx, messages)
 	}
 	return nil
 }
@@ -130,20 +134,6 @@ func (c *Copier) copy(ctx context.Context, messages []consume.Message) error {
 	c.messages.WithLabelValues(unusable).Add(float64(len(bad)))
 	c.messages.WithLabelValues(ignored).Add(float64(len(messages) - n - len(bad)))
 	return nil
-}
-
-// commit is tried once: what it leaves open comes again and changes nothing. A stop that comes just now does not keep it from happening.
-func (c *Copier) commit(ctx context.Context, messages []consume.Message) {
-	done := make([]consume.Position, len(messages))
-	for i, m := range messages {
-		done[i] = m.Position
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commit)
-	defer cancel()
-	if err := c.source.Commit(ctx, consume.Ends(done)); err != nil {
-		c.failures.Inc()
-		c.log.Warn("offsets of the price book are not committed; the messages may come again", "err", err)
-	}
 }
 
 // retry calls do until it succeeds; false: ctx ended first.

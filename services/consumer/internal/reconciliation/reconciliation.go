@@ -3,13 +3,14 @@
 // It compares the ledger's views with usage_events for today, and the group's offsets with the log's ends; it reads no message. What it can't see
 // is an event that never reached the ledger although its offset was committed: that takes the whole log.
 //
+// Messages that retention took before they were consumed count from when they are found until this process ends.
+//
 // Nothing is written. When ClickHouse or Kafka is away a round fails, is logged, and the gauge of the last success falls behind; the next round
 // tries again.
 package reconciliation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -31,12 +32,11 @@ var kinds = []string{reconcile.KindOffsets, reconcile.KindViews}
 // Watch compares now and then.
 type Watch struct {
 	Ledger reconcile.Sums
-	// Beyond tells by an error that wraps ErrBeyond that the group has committed more than the log holds.
-	Beyond    func(ctx context.Context) error
-	ErrBeyond error
-	Every     time.Duration
-	Log       *slog.Logger
-	Now       func() time.Time
+	// Offsets names each partition whose offsets don't fit the log: the group has committed more than it holds, or retention took what was not consumed.
+	Offsets func(ctx context.Context) (names []string, err error)
+	Every   time.Duration
+	Log     *slog.Logger
+	Now     func() time.Time
 
 	differences *prometheus.GaugeVec
 	last        prometheus.Gauge
@@ -45,7 +45,7 @@ type Watch struct {
 // Register makes the metrics. Every kind is there from the start, at 0.
 func (w *Watch) Register(reg prometheus.Registerer) {
 	w.differences = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tollgate_reconcile_differences",
-		Help: "Figures on which the ledger's views of today disagree, and partitions whose committed offset lies beyond the log, at the last comparison, by kind."}, []string{"kind"})
+		Help: "Figures on which the ledger's views of today disagree, and partitions whose committed offset lies beyond the log or that lost messages to retention before they were consumed, at the last comparison, by kind."}, []string{"kind"})
 	w.last = prometheus.NewGauge(prometheus.GaugeOpts{Name: "tollgate_reconcile_last_success_timestamp_seconds",
 		Help: "When log and ledger were last compared, whatever was found. 0: not yet."})
 	reg.MustRegister(w.differences, w.last)
@@ -75,18 +75,16 @@ func (w *Watch) Run(ctx context.Context) error {
 func (w *Watch) compare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	beyond := w.Beyond(ctx)
-	if beyond != nil && !errors.Is(beyond, w.ErrBeyond) {
-		return fmt.Errorf("ask for the log's offsets: %w", beyond)
+	offsets, err := w.Offsets(ctx)
+	if err != nil {
+		return fmt.Errorf("ask for the log's offsets: %w", err)
 	}
 	views, _, err := reconcile.CompareViews(ctx, w.Ledger, w.Now().UTC().Add(-window).Truncate(24*time.Hour))
 	if err != nil {
 		return err
 	}
-	offsets := 0
-	if beyond != nil {
-		offsets = 1
-		w.Log.Error("log and ledger differ", "kind", reconcile.KindOffsets, "difference", beyond.Error())
+	for _, name := range offsets {
+		w.Log.Error("log and ledger differ", "kind", reconcile.KindOffsets, "difference", name)
 	}
 	for i, d := range views {
 		if i == mostLog {
@@ -95,7 +93,7 @@ func (w *Watch) compare(ctx context.Context) error {
 		}
 		w.Log.Error("log and ledger differ", "kind", d.Kind, "difference", d.String())
 	}
-	w.differences.WithLabelValues(reconcile.KindOffsets).Set(float64(offsets))
+	w.differences.WithLabelValues(reconcile.KindOffsets).Set(float64(len(offsets)))
 	w.differences.WithLabelValues(reconcile.KindViews).Set(float64(len(views)))
 	w.last.Set(float64(w.Now().UnixMilli()) / 1000)
 	return nil

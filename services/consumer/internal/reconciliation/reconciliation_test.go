@@ -17,8 +17,6 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/reconcile"
 )
 
-var errBeyond = errors.New("beyond")
-
 // views gives the same figures in every view, but for what is added to usage_hourly.
 type views struct {
 	add   int64
@@ -40,9 +38,9 @@ func (v *views) Sums(_ context.Context, since time.Time) (sums []reconcile.Sum, 
 
 func TestEachRoundSetsTheGaugesAndNamesEachDifference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ledger, beyond := &views{}, error(nil)
+		ledger, beyond, away := &views{}, []string(nil), error(nil)
 		var log bytes.Buffer
-		w := &Watch{Ledger: ledger, Beyond: func(context.Context) error { return beyond }, ErrBeyond: errBeyond, Every: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil)), Now: time.Now}
+		w := &Watch{Ledger: ledger, Offsets: func(context.Context) ([]string, error) { return beyond, away }, Every: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil)), Now: time.Now}
 		reg := prometheus.NewRegistry()
 		w.Register(reg)
 		gauges := func() string {
@@ -76,13 +74,14 @@ func TestEachRoundSetsTheGaugesAndNamesEachDifference(t *testing.T) {
 		if want := time.Now().UTC().Add(-window).Truncate(24 * time.Hour); !ledger.since.Equal(want) {
 			t.Errorf("compared since %s, want %s", ledger.since, want)
 		}
-		ledger.add, beyond = 7, fmt.Errorf("partition 3: %w", errBeyond)
-		round("offsets 1, views 1, ", "input_tokens: usage_events 100, the view 107 (+7)", true)
+		ledger.add, beyond = 7, []string{"partition 3 beyond", "partition 5 lost"}
+		round("offsets 2, views 1, ", "partition 5 lost", true)
+		round("offsets 2, views 1, ", "input_tokens: usage_events 100, the view 107 (+7)", true)
 		ledger.err = errors.New("away")
-		round("offsets 1, views 1, ", "away", false)
-		ledger.err, ledger.add, beyond = nil, 0, errors.New("Kafka is away")
-		round("offsets 1, views 1, ", "Kafka is away", false)
-		beyond = nil
+		round("offsets 2, views 1, ", "away", false)
+		ledger.err, ledger.add, beyond, away = nil, 0, nil, errors.New("Kafka is away")
+		round("offsets 2, views 1, ", "Kafka is away", false)
+		away = nil
 		round("offsets 0, views 0, ", "", true)
 		cancel()
 		if err := <-done; err != nil {
@@ -108,7 +107,7 @@ func TestAtMostATenthOfTheTimeIsSpentOnComparisons(t *testing.T) {
 	for takes, want := range map[time.Duration]int{0: 60, time.Second: 60, 30 * time.Second: 12} {
 		synctest.Test(t, func(t *testing.T) {
 			ledger := &slow{takes: takes}
-			w := &Watch{Ledger: ledger, Beyond: func(context.Context) error { return nil }, Every: time.Minute, Log: slog.New(slog.DiscardHandler), Now: time.Now}
+			w := &Watch{Ledger: ledger, Offsets: func(context.Context) ([]string, error) { return nil, nil }, Every: time.Minute, Log: slog.New(slog.DiscardHandler), Now: time.Now}
 			w.Register(prometheus.NewRegistry())
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour-time.Nanosecond)
 			defer cancel()

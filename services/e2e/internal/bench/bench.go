@@ -82,13 +82,20 @@ func (r *rig) measureAll(ctx context.Context, o Options, say func(string, ...any
 		return nil, err
 	}
 
+	rdb := redis.NewClient(&redis.Options{Addr: r.redisAddr, PoolSize: o.Callers, Protocol: 2})
+	defer func() { _ = rdb.Close() }()
+	if err := rdb.ScriptFlush(ctx).Err(); err != nil {
+		return nil, err
+	}
 	id := uuid.Must(uuid.NewV7())
-	script, err := capture(ctx, r.redisAddr, func() error { return checkOnce(ctx, api, 0, o.Users, &id) })
+	source, err := capture(ctx, r.redisAddr, id.String(), func() error { return checkOnce(ctx, api, 0, o.Users, &id) })
 	if err != nil {
 		return nil, err
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: r.redisAddr, PoolSize: o.Callers, Protocol: 2})
-	defer func() { _ = rdb.Close() }()
+	script, err := source.load(ctx, rdb)
+	if err != nil {
+		return nil, err
+	}
 	limiter := func(ctx context.Context, _, n int) error {
 		return rdb.Do(ctx, script.with(id.String(), fmt.Sprintf("00000000-0000-7000-8000-%012d", n)).with(user(0, o.Users), user(n, o.Users)).args()...).Err()
 	}
@@ -100,6 +107,12 @@ func (r *rig) measureAll(ctx context.Context, o Options, say func(string, ...any
 		return nil, err
 	}
 	requests := max(int(results[len(results)-1].PerSecond*o.Duration.Seconds()), 1000)
+	if source, err = source.tellable(); err != nil {
+		return nil, err
+	}
+	if script, err = source.load(ctx, rdb); err != nil {
+		return nil, err
+	}
 	random := script.with(id.String(), "00000000-0000-7000-8000-__rand_int__").with(user(0, o.Users), "bench-__rand_int__")
 	if err := add(yardstick(ctx, "the check's script, by redis-benchmark", r.redisAddr, o.Callers, requests, random)); err != nil {
 		return nil, err

@@ -39,3 +39,11 @@ func TestMeasureEndsWithTheFirstError(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+func TestBytesThatAreZeroArePutInByTheScript(t *testing.T) {
+	got, err := call{"eval", "return 1", "2", "k1", "k2", "a", "b\x00\x0a", "c"}.tellable()
+	want := call{"eval", "ARGV[2] = \"\\098\\000\\010\"\nreturn 1", "2", "k1", "k2", "a", "xxx", "c"}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // call is one command as the limiter sent it to Redis.
@@ -19,8 +21,9 @@ type call []string
 // captureWithin is how long the limiter's call is waited for.
 const captureWithin = 10 * time.Second
 
-// capture runs once and gives the first EVALSHA that Redis ran meanwhile, keys and arguments included, as MONITOR shows it.
-func capture(ctx context.Context, addr string, once func() error) (call, error) {
+// capture runs once and gives the first EVAL that names a request, source, keys and arguments included, as MONITOR shows it. Redis must have forgotten its
+// scripts: else the source is not sent.
+func capture(ctx context.Context, addr, id string, once func() error) (call, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("watch Redis: %w", err)
@@ -44,10 +47,41 @@ func capture(ctx context.Context, addr string, once func() error) (call, error) 
 		if err != nil {
 			return nil, fmt.Errorf("watch Redis: no script was run: %w", err)
 		}
-		if c, err := parseMonitor(line); err == nil && strings.EqualFold(c[0], "evalsha") {
+		if c, err := parseMonitor(line); err == nil && strings.EqualFold(c[0], "eval") && c.names(id) {
 			return c, nil
 		}
 	}
+}
+
+func (c call) names(id string) bool {
+	return slices.ContainsFunc(c, func(w string) bool { return strings.Contains(w, id) })
+}
+
+// tellable is an EVAL that a program's arguments can hold, in which no byte is 0: where one is, as many others stand, and the script puts the right ones in.
+func (c call) tellable() (call, error) {
+	out := slices.Clone(c)
+	keys, err := strconv.Atoi(c[2])
+	if err != nil {
+		return nil, fmt.Errorf("read the number of keys: %w", err)
+	}
+	for i := 3 + keys; i < len(c); i++ {
+		if !strings.Contains(c[i], "\x00") {
+			continue
+		}
+		var literal strings.Builder
+		for _, b := range []byte(c[i]) {
+			fmt.Fprintf(&literal, "\\%03d", b)
+		}
+		out[i] = strings.Repeat("x", len(c[i]))
+		out[1] = "ARGV[" + strconv.Itoa(i-2-keys) + "] = \"" + literal.String() + "\"\n" + out[1]
+	}
+	return out, nil
+}
+
+// load has Redis know an EVAL's script, and gives the EVALSHA.
+func (c call) load(ctx context.Context, rdb *redis.Client) (call, error) {
+	sha, err := rdb.ScriptLoad(ctx, c[1]).Result()
+	return append(call{"evalsha", sha}, c[2:]...), err
 }
 
 // parseMonitor reads a line of MONITOR: a time and a client, then quoted words.

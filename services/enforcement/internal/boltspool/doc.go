@@ -10,8 +10,8 @@
 //   - any other failed write: ErrFull as well, with its cause; the spool takes no more for now. It may be in the file all the same: whoever repeats it
 //     sends the same event_id.
 //   - the directory can't be written, or another process uses it: Open says so.
-//   - the file is damaged: Open says so, or, where the damage lies deeper, bbolt panics in a goroutine of its own and the process ends. The
-//     file is left as it is; bbolt's own command can look into it (bbolt surgery). Moved away, it is replaced by an empty one.
+//   - the file is damaged: Open reads all of it and gives ErrDamaged. The file is left as it is; bbolt's own command can look into it (bbolt
+//     surgery). Moved away, it is replaced by an empty one. Damage within an event's own text is not found: nothing sums it up.
 //
 // # What a crash costs
 //

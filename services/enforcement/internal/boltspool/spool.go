@@ -1,6 +1,7 @@
 package boltspool
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -20,10 +22,12 @@ import (
 const File = "events.bolt"
 
 // ErrFull says that the spool takes no event now. ErrClosed says that it is stopping. ErrLocked says that another process has it.
+// ErrDamaged says that the file is not what was written.
 var (
-	ErrFull   = errors.New("the spool is full")
-	ErrClosed = errors.New("the spool is closed")
-	ErrLocked = errors.New("another process uses it")
+	ErrFull    = errors.New("the spool is full")
+	ErrClosed  = errors.New("the spool is closed")
+	ErrLocked  = errors.New("another process uses it")
+	ErrDamaged = errors.New("the file is damaged. Keep a copy (its events are in it, see bbolt surgery), move it away and start anew")
 )
 
 var (
@@ -94,8 +98,15 @@ func Open(dir string, o Options) (*Spool, error) {
 		return nil, fmt.Errorf("make the spool's directory: %w", err)
 	}
 	path := filepath.Join(dir, File)
-	// The list of free pages is not written but found at the start, as etcd does: after a long outage it would be larger than most commits.
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	var db *bbolt.DB
+	err := guarded(func() (err error) {
+		if err := walk(path); err != nil {
+			return err
+		}
+		// The list of free pages is not written but found at the start, as etcd does: after a long outage it would be larger than most commits.
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+		return err
+	})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		err = ErrLocked
 	}
@@ -103,12 +114,49 @@ func Open(dir string, o Options) (*Spool, error) {
 		return nil, fmt.Errorf("open the spool %s: %w", path, err)
 	}
 	s := &Spool{o: o, db: db, ops: make(chan *op, together)}
-	if err := errors.Join(syncDir(dir), db.Update(s.load)); err != nil {
+	if err := errors.Join(syncDir(dir), guarded(func() error { return db.Update(s.load) })); err != nil {
 		return nil, errors.Join(fmt.Errorf("read the spool %s: %w", path, err), db.Close())
 	}
 	s.m = newMetrics(o.Registry, s)
 	s.writer.Go(s.write)
 	return s, nil
+}
+
+// walk reads all that a spool holds. Opening it to write does so too, but in a goroutine of bbolt's own, whose panic would end the process.
+func walk(path string) error {
+	if info, err := os.Stat(path); errors.Is(err, os.ErrNotExist) || (err == nil && info.Size() == 0) {
+		return nil // made by the opening
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	return errors.Join(guarded(func() error {
+		return db.View(func(tx *bbolt.Tx) error {
+			return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+				var last []byte
+				return b.ForEach(func(k, v []byte) error {
+					if len(k) != 8 || len(v) < 8 || bytes.Compare(k, last) <= 0 || b.Get(k) == nil {
+						return fmt.Errorf("%w: event %x of %d bytes behind %x", ErrDamaged, k, len(v), last)
+					}
+					last = append(last[:0], k...)
+					return nil
+				})
+			})
+		})
+	}), db.Close())
+}
+
+// guarded turns the panics of bbolt that meets a page that it has not written into ErrDamaged, and so a read behind the end of a file that was
+// cut.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", ErrDamaged, r)
+		}
+	}()
+	return f()
 }
 
 // syncDir has the file survive a loss of power under its name.
@@ -193,7 +241,7 @@ func (s *Spool) take(size, queued int64) error {
 
 // Oldest gives events from the head of the queue by their sequence numbers: at least one if there is one, then up to most events and limit bytes.
 func (s *Spool) Oldest(most, limit int) (seqs []uint64, events [][]byte, err error) {
-	err = s.db.View(func(tx *bbolt.Tx) error {
+	read := func(tx *bbolt.Tx) {
 		c, size := tx.Bucket(queueName).Cursor(), 0
 		for k, v := c.First(); k != nil && len(seqs) < most; k, v = c.Next() {
 			if size += len(v) - 8; size > limit && len(seqs) > 0 {
@@ -201,8 +249,8 @@ func (s *Spool) Oldest(most, limit int) (seqs []uint64, events [][]byte, err err
 			}
 			seqs, events = append(seqs, binary.BigEndian.Uint64(k)), append(events, append([]byte(nil), v[8:]...))
 		}
-		return nil
-	})
+	}
+	err = guarded(func() error { return s.db.View(func(tx *bbolt.Tx) error { read(tx); return nil }) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the spool: %w", err)
 	}

@@ -95,11 +95,7 @@ func (e *Engine) moveAlong(ctx context.Context, shard int, scopes []limit.Scope,
 		if sc.Kind == limit.ScopeOrg {
 			continue
 		}
-		line := limit.Line{Amounts: make([]int64, len(sc.Limits)), Drop: drop, Take: take, Debt: true}
-		for i, l := range sc.Limits {
-			line.Amounts[i] = difference[l.Counted]
-		}
-		r.Scopes, r.Lines = append(r.Scopes, sc), append(r.Lines, line)
+		r.Add(sc, limit.Line{Amounts: sc.Counted(difference), Drop: drop, Take: take, Debt: true})
 	}
 	if _, err := t.Transfer(ctx, r); err != nil {
 		return fmt.Errorf("follow the payer to where it has moved: %w", err)

@@ -62,6 +62,7 @@ func TestScopesAreKeyUserGroupsOfTheModelAndOrg(t *testing.T) {
 type carried struct {
 	plan  tier.Plan
 	calls []limit.CarryRequest
+	made  map[int]bool // moves that were made before
 	err   error
 }
 
@@ -70,6 +71,14 @@ func (c *carried) Plan(context.Context, subject.Subject) (tier.Plan, error) { re
 func (c *carried) Carry(_ context.Context, r limit.CarryRequest) error {
 	c.calls = append(c.calls, r)
 	return c.err
+}
+
+func (c *carried) Carried(_ context.Context, rs []limit.CarryRequest) ([]bool, error) {
+	made := make([]bool, len(rs))
+	for i := range made {
+		made[i] = c.made[i]
+	}
+	return made, c.err
 }
 
 func TestConsumptionIsCarriedBeforeAnybodyDecidesByThePlan(t *testing.T) {
@@ -85,6 +94,10 @@ func TestConsumptionIsCarriedBeforeAnybodyDecidesByThePlan(t *testing.T) {
 	}
 	if err != nil || !reflect.DeepEqual(p, c.plan) || !reflect.DeepEqual(c.calls, want) {
 		t.Errorf("%v\n got %+v\nwant %+v", err, c.calls, want)
+	}
+	c.calls, c.made = nil, map[int]bool{0: true, 2: true}
+	if _, err := (Carrying{c, c}).Plan(t.Context(), key); err != nil || !reflect.DeepEqual(c.calls, want[1:2]) {
+		t.Errorf("moves that were made before: %+v, %v", c.calls, err)
 	}
 	c.err = errors.New("away")
 	if _, err := (Carrying{c, c}).Plan(t.Context(), key); !errors.Is(err, c.err) {

@@ -250,6 +250,14 @@ func (l *Limiter) Carry(ctx context.Context, r limit.CarryRequest) error {
 	return err
 }
 
+// Carried implements limit.Carrier. While the store is away no move is known to have been made; Carry makes none then.
+func (l *Limiter) Carried(ctx context.Context, rs []limit.CarryRequest) ([]bool, error) {
+	if l.away() {
+		return make([]bool, len(rs)), nil
+	}
+	return ask(ctx, l, l.endTime(), func(ctx context.Context) ([]bool, error) { return l.store.Carried(ctx, rs) })
+}
+
 // Cancel implements limit.Limiter. While the store is away the answer is true if it may have been asked for the reservation: that is then
 // taken back when it returns.
 func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, error) {

@@ -174,13 +174,9 @@ func (l *Limiter) giveUp(ctx context.Context, k key, e *entry, q Question) (Answ
 	if _, err := l.asks().Cancel(ctx, limit.CancelRequest{Shard: together, Subject: k.subject, RequestID: k.id, Scopes: scopes}); err != nil {
 		return Answer{}, err
 	}
-	used := limit.TransferRequest{Shard: together, Scopes: scopes}
+	used := limit.TransferRequest{Shard: together}
 	for _, sc := range scopes {
-		line := limit.Line{Amounts: make([]int64, len(sc.Limits)), Debt: true}
-		for j, lim := range sc.Limits {
-			line.Amounts[j] = q.Actual[lim.Counted]
-		}
-		used.Lines = append(used.Lines, line)
+		used.Add(sc, limit.Line{Amounts: sc.Counted(q.Actual), Debt: true})
 	}
 	if _, err := l.asks().Transfer(ctx, used); err != nil {
 		return Answer{}, err

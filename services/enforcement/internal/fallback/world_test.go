@@ -43,6 +43,10 @@ type store struct {
 
 func (s *store) Carry(context.Context, limit.CarryRequest) error { return nil }
 
+func (s *store) Carried(_ context.Context, rs []limit.CarryRequest) ([]bool, error) {
+	return make([]bool, len(rs)), nil
+}
+
 func (s *store) fail(f fault) { s.mu.Lock(); defer s.mu.Unlock(); s.fault = f }
 
 func (s *store) called() int { s.mu.Lock(); defer s.mu.Unlock(); return s.calls }

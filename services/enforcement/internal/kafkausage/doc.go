@@ -5,7 +5,8 @@
 //
 // # When Kafka fails
 //
-//   - away or slow, with a spool: a record that Kafka doesn't acknowledge within Timeout goes to the spool. As long as anything is in
+//   - away or slow, with a spool: a record that Kafka doesn't acknowledge in time goes to the spool: within four deviations of
+//     what acknowledgements take on average, but 50 ms at least and Timeout at most. As long as anything is in
 //     it, all that follow go behind, at once: so a subject's events stay in their order. One goroutine, the drain, sends the oldest until Kafka takes them,
 //     and takes out what Kafka has acknowledged. When little is left, new records wait for that little and then go to Kafka again.
 //     A partition that stays away holds up what is behind its events in the spool; records are answered all the same.

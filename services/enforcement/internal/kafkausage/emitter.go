@@ -29,7 +29,7 @@ var (
 type Options struct {
 	Brokers    []string
 	Topic      string        // usage.Topic
-	Timeout    time.Duration // longest wait for Kafka: 5 s, 2 s if there is a spool
+	Timeout    time.Duration // longest wait for Kafka: 5 s; if there is a spool 2 s, and as a rule much less (patience)
 	Spool      Spool         // none if nil
 	Linger     time.Duration // how long a batch waits for more records: 2 ms
 	MaxPending int           // usage records that wait for Kafka: 20,000
@@ -53,8 +53,9 @@ type Emitter struct {
 	handing  sync.Mutex
 	handed   chan struct{} // closed when the handover ends; nil while there is none
 
-	pending atomic.Int64 // usage records in the writers, also those whose caller has given up
-	queue   chan usage.Record
+	patience patience
+	pending  atomic.Int64 // usage records in the writers, also those whose caller has given up
+	queue    chan usage.Record
 
 	mu     sync.RWMutex // held for reading by every call, for writing by the stop
 	closed bool
@@ -89,7 +90,7 @@ func New(o Options) *Emitter {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Emitter{o: o, queue: make(chan usage.Record, o.Queue), wake: make(chan struct{}, 1)}
+	e := &Emitter{o: o, queue: make(chan usage.Record, o.Queue), wake: make(chan struct{}, 1), patience: patience{most: o.Timeout}}
 	e.transport = &kafka.Transport{ClientID: "tollgate-enforcement", IdleTimeout: 30 * time.Second, MetadataTTL: 5 * time.Second,
 		Dial: (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 30 * time.Second}).DialContext}
 	e.usage, e.alone, e.rejections, e.drainer = e.writer(100), e.writer(1), e.writer(100), e.writer(drainEvents)
@@ -158,7 +159,7 @@ func (e *Emitter) emit(ctx context.Context, r usage.Record) (result string, err 
 	msg, err := message(r)
 	switch {
 	case e.o.Spool == nil && err == nil:
-		err = e.direct(ctx, msg)
+		err = e.direct(ctx, msg, e.o.Timeout)
 		return resultOf(err), err
 	case e.o.Spool == nil:
 		return resultFailed, err
@@ -167,7 +168,11 @@ func (e *Emitter) emit(ctx context.Context, r usage.Record) (result string, err 
 	case e.behindSpool(ctx):
 		return e.keep(ctx, r.EventID.String(), msg, nil)
 	}
-	err = e.direct(ctx, msg)
+	began := time.Now()
+	err = e.direct(ctx, msg, e.patience.wait())
+	if err == nil || errors.Is(err, context.DeadlineExceeded) {
+		e.patience.took(time.Since(began))
+	}
 	switch {
 	case err == nil:
 		return resultAcknowledged, nil
@@ -181,12 +186,12 @@ func (e *Emitter) emit(ctx context.Context, r usage.Record) (result string, err 
 	return e.keep(ctx, r.EventID.String(), msg, err)
 }
 
-// direct sends one message to Kafka.
-func (e *Emitter) direct(ctx context.Context, msg kafka.Message) error {
+// direct sends one message to Kafka, and gives up after a wait; it may arrive all the same.
+func (e *Emitter) direct(ctx context.Context, msg kafka.Message, wait time.Duration) error {
 	if e.pending.Load() >= int64(e.o.MaxPending) {
 		return ErrBusy
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	err := oneOf(e.usage.WriteMessages(ctx, msg), 0)
 	if refused(err) {

@@ -79,7 +79,7 @@ func (e *Emitter) keep(ctx context.Context, id string, msg kafka.Message, cause 
 		return resultFailed, errors.Join(cause, fmt.Errorf("%w: %w", decide.ErrSpool, err))
 	}
 	if e.spooling.CompareAndSwap(false, true) {
-		e.o.Log.Warn("kafka is away; usage events go to the spool until it is back", "event_id", id, "err", cause)
+		e.o.Log.Warn("kafka does not acknowledge in time; usage events go to the spool until it does", "event_id", id, "err", cause)
 	}
 	e.wakeDrain()
 	return resultSpooled, nil
@@ -169,7 +169,7 @@ func (e *Emitter) handOver(left int, well bool) {
 
 // behindSpool says whether an event has to go behind those in the spool. It may wait for these to be sent.
 func (e *Emitter) behindSpool(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, e.patience.wait())
 	defer cancel()
 	for e.o.Spool.Len() > 0 {
 		e.handing.Lock()
@@ -204,7 +204,11 @@ func (e *Emitter) drainSome(ctx context.Context) (int, error) {
 		}
 		msgs, of = append(msgs, msg), append(of, seqs[i])
 	}
+	began := time.Now()
 	sent, failed := e.sendInOrder(ctx, msgs, of, refusals)
+	if failed == nil {
+		e.patience.took(time.Since(began)) // else a Kafka that has become slow while nobody waited for it would not be waited for
+	}
 	for seq, reason := range refusals {
 		e.o.Log.Error("a spooled usage event can't be sent; it is in the spool's quarantine", "event_id", idOf(seq, msgs, of), "err", reason)
 	}

@@ -524,3 +524,23 @@ func BenchmarkDrain(b *testing.B) {
 		rate(b)
 	})
 }
+
+// The records that are under way when Kafka goes away wait for as long as acknowledgements take, not for the longest wait.
+func TestNoRecordWaitsLongForAKafkaThatWasQuick(t *testing.T) {
+	s := broker(t, t.TempDir(), 0)
+	sp := spool(t, t.TempDir(), boltspool.Options{})
+	e := emitter(t, s, Options{Spool: sp, Timeout: time.Minute})
+	for i := range 50 {
+		if err := e.Usage(t.Context(), record(i, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer hold(s)()
+	began := time.Now()
+	if err := e.Usage(t.Context(), record(50, "")); err != nil {
+		t.Fatal(err)
+	}
+	if sp.Len() == 0 || time.Since(began) > 30*time.Second {
+		t.Errorf("%d events in the spool after %s", sp.Len(), time.Since(began))
+	}
+}

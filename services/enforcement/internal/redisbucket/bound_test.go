@@ -1,7 +1,6 @@
 package redisbucket
 
 import (
-	"context"
 	"flag"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/testkit/realredis"
 )
 
-var boundFor = flag.Duration("bound-for", 2*time.Second, "how long the bound is tried")
+var boundFor = flag.Duration("bound-for", 2*time.Second, "how long the bound is tried at least")
 
 // 64 callers over three instances, for as long as -bound-for says; 20 s is the nightly size.
 func TestConcurrentChecksSellTheBoundAndNotOneMore(t *testing.T) {
@@ -28,8 +27,11 @@ func TestConcurrentChecksSellTheBoundAndNotOneMore(t *testing.T) {
 			var granted, asked atomic.Int64
 			var mu sync.Mutex
 			var first, last time.Time
-			ctx, cancel := context.WithTimeout(t.Context(), *boundFor)
-			defer cancel()
+			ctx, began := t.Context(), time.Now()
+			enough := func() bool { // asked for three times, whatever the machine: else it may not be reached
+				ran := time.Since(began)
+				return ran >= *boundFor && asked.Load() >= 3*(3001+3001*ran.Milliseconds()/time.Minute.Milliseconds())
+			}
 			var wg sync.WaitGroup
 			for instance := range 3 {
 				rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 32})
@@ -37,9 +39,9 @@ func TestConcurrentChecksSellTheBoundAndNotOneMore(t *testing.T) {
 				l := limit.Spreader{Lender: New(rdb, Options{})}
 				for range [3]int{22, 21, 21}[instance] {
 					wg.Go(func() {
-						for ctx.Err() == nil {
+						for !enough() {
 							id := uuid.New()
-							d, err := l.Check(context.WithoutCancel(ctx), limit.CheckRequest{Shard: sp.Home(id.String()), Spread: sp, Subject: u1, RequestID: id,
+							d, err := l.Check(ctx, limit.CheckRequest{Shard: sp.Home(id.String()), Spread: sp, Subject: u1, RequestID: id,
 								Scopes: []limit.Scope{scope}, Cost: limit.Usage(10, 0), Fresh: true})
 							if err != nil {
 								t.Error(err)
@@ -68,7 +70,7 @@ func TestConcurrentChecksSellTheBoundAndNotOneMore(t *testing.T) {
 			if granted.Load() > bound {
 				t.Errorf("%d granted, the bound is %d", granted.Load(), bound)
 			}
-			if asked.Load() > 2*bound && share < 0.99 { // where the machine was fast enough to ask for it
+			if share < 0.99 {
 				t.Errorf("only %.4f of the bound was granted", share)
 			}
 		})

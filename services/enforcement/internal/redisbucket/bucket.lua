@@ -4,10 +4,16 @@
 -- Exact because every intermediate value is an integer below 2^53, or saturates at MAX = 2^53-1. math.fmod is exact; the % operator
 -- is not for large numbers. Numbers become text by %d; tostring would round them to 14 digits.
 --
--- State of a scope, as text:  <id>:<capacity>,…|<time of the last operation, ms> <consumed> <credit> …[|<fast> …][;<lease end, s>:<how many>,…]
--- id is what is counted (r, t, i, o) and the window in seconds: "t60", "t86400". The unit of credit is 1/window-in-ms of one. The part
--- up to the first bar, and that bar, is the signature. Almost always it equals the one that the caller gives, and no fast drain is going on: then nothing
--- but the numbers has to be read. Leases have no owner here: a reservation knows when its own ends.
+-- State of a scope: <signature>!<packed> almost always, else <signature>|<text>, and then leases. The signature names each limit: what is
+-- counted (R, T, I, O), the window (S, M, H, D: a second, minute, hour, day; else X), its capacity in base 36 and, after X, ":" and the window in ms in
+-- base 36: "RM14TMuv4TDapu8" is 40 requests and 40,000 tokens a minute and 500,000 tokens a day. The unit of credit is 1/window-in-ms of one.
+--   packed  big-endian: time of the last operation, 5 bytes, ms since EPOCH; then for each limit consumed, 4 bytes, and credit, 2, 4 or 6, as the window
+--           needs; then for each second in which leases end that second and how many, 4 bytes each
+--   text    <time of the last operation, ms> <consumed> <credit> …[|<fast> …][;<lease end, s>:<how many>,…]   where packing has no place: a fast drain is
+--           going on, limits are lifted for a while, or a number is larger. Empty buckets say nothing: only the part from ; on is kept of them.
+-- Leases have no owner here: a reservation knows when its own ends.
+--
+-- Limits come as three arguments: the signature with its !, the packed state's format, and the limits' numbers, packed (prelude.lua).
 --
 -- All of it is one function: a function that is made costs in every call of a script, and the common check needs none of them.
 local function library()
@@ -23,9 +29,37 @@ local function library()
     return min((ms - rest) / window * rate + rest * ((rate - odd) / window) + (part - left) / window, MAX), left
   end
 
-  -- Reads a state whose signature is another one or that drains fast, lets ms pass, and takes on the limits of nums; if keep, what exists keeps its capacity. A limit that is lifted for a while keeps its consumption: such entries come after the given ones.
+  -- Reads a state of any form. Returns its leases, ends in s and counts in turn, and unless it has nothing else its time and its buckets, in order.
+  local function decode(text)
+    local spans, leases = {S = 1000, M = 60000, H = 3600000, D = 86400000}, {}
+    local order, layout, sig, form = {}, '>I5', match(text, '^([%w:]*)(.)')
+    for counted, span, capacity, ms in string.gmatch(sig, '(%u)(%u)([%l%d]+):?([%l%d]*)') do
+      local window = spans[span] or tonumber(ms, 36)
+      order[#order + 1] = {id = counted .. span .. ms, capacity = tonumber(capacity, 36), window = window, consumed = 0, credit = 0, fast = 0}
+      layout = layout .. 'I4' .. (window <= 65536 and 'I2' or window <= 4294967296 and 'I4' or 'I6')
+    end
+    local numbers, fasts = {}, {}
+    if form == '!' then
+      numbers = {unpacked(layout, text, #sig + 2)}
+      numbers[1] = numbers[1] + EPOCH
+      for at = numbers[2 * #order + 2], #text, 8 do
+        leases[#leases + 1], leases[#leases + 2] = unpacked('>I4I4', text, at)
+      end
+    else
+      local head, ends = match(text, '^([^;]*);?(.*)$')
+      for till, count in string.gmatch(ends, '(%d+):(%d+)') do leases[#leases + 1], leases[#leases + 2] = tonumber(till), tonumber(count) end
+      local rest, drains = match(sub(head, #sig + 2), '^([^|]*)|?(.*)$')
+      for digits in string.gmatch(rest, '%d+') do numbers[#numbers + 1] = tonumber(digits) end
+      for digits in string.gmatch(drains, '%d+') do fasts[#fasts + 1] = tonumber(digits) end
+    end
+    for k, b in ipairs(order) do b.consumed, b.credit, b.fast = numbers[2 * k], numbers[2 * k + 1], fasts[k] or 0 end
+    return leases, numbers[1], order
+  end
+
+  -- Lets ms pass for buckets and takes on the limits of nums; if keep, what exists keeps its capacity. A limit that is lifted for a while keeps
+  -- its consumption: such entries come after the given ones.
   -- Returns consumed and credit in turn, the fast drains or false, the signature, whether a capacity has changed, all entries and how many.
-  local function slowly(text, sig, ms, nums, keep)
+  local function slowly(order, sig, ms, nums, keep)
     -- The least time in ms in which need drains. The quotient of doubles is off by less than one; the loops make it exact.
     local function wait_for(rate, window, credit, need)
       local odd = math.fmod(need, rate)
@@ -53,23 +87,20 @@ local function library()
       b.fast = 0
       apply(b, b.capacity, left)
     end
-    local function list(from)
-      local out = {}
-      for digits in string.gmatch(from, '%d+') do out[#out + 1] = tonumber(digits) end
+    local function base36(n)
+      local out = ''
+      repeat
+        local digit = math.fmod(n, 36)
+        out, n = sub('0123456789abcdefghijklmnopqrstuvwxyz', digit + 1, digit + 1) .. out, (n - digit) / 36
+      until n == 0
       return out
     end
 
-    local old, numbers, fasts = match(text, '^([^|]*)|%d+([^|]*)|?(.*)$')
-    numbers, fasts = list(numbers), list(fasts)
-    local buckets, order = {}, {}
-    for id, capacity in string.gmatch(old, '([^:,]+):(%d+)') do
-      local k = #order + 1
-      local b = {id = id, consumed = numbers[2 * k - 1], credit = numbers[2 * k], capacity = tonumber(capacity), fast = fasts[k] or 0,
-        window = floor(tonumber(sub(id, 2)) * 1000 + 0.5)}
-      buckets[id], order[k] = b, b
-    end
+    local buckets = {}
+    for _, b in ipairs(order) do buckets[b.id] = b end
     local values, changed, draining, current, entries, i = {}, false, {}, {}, {}, 0
-    for id in string.gmatch(sig, '([^:,]+):') do
+    for counted, span, ms36 in string.gmatch(sig, '(%u)(%u)[%l%d]+:?([%l%d]*)') do
+      local id = counted .. span .. ms36
       local capacity, b = nums[3 * i + 1], buckets[id]
       if not b or b.consumed == 0 then -- an empty bucket says nothing, not even of its capacity
         b = {id = id, consumed = 0, credit = 0, fast = 0, capacity = capacity, window = nums[3 * i + 2]}
@@ -95,56 +126,59 @@ local function library()
       end
     end
     local ids = {}
-    for k, b in ipairs(entries) do ids[k] = format('%s:%d', b.id, b.capacity) end
+    for k, b in ipairs(entries) do
+      ids[k] = sub(b.id, 1, 2) .. base36(b.capacity) .. (#b.id > 2 and ':' .. sub(b.id, 3) or '')
+    end
     if max(0, unpack(draining)) == 0 then draining = false end
-    return values, draining, table.concat(ids, ',') .. '|', changed, entries, i
+    return values, draining, table.concat(ids), changed, entries, i
   end
 
-  -- Brings a scope's state to now. Its limits are in ARGV from at on: capacity, window in ms, and what the script wants to know of each. Gives
+  -- Brings a scope's state to now. Its limits are in ARGV from at on. Gives
   --   limits, count   how many limits, and how many entries the state has: further ones are of limits that are lifted for a while
-  --   nums, values    the limits' three values each, and consumed and credit of each entry
+  --   nums, values    the limits' three numbers each, and consumed and credit of each entry
   --   time, lag       of the state, and how far that lies ahead of now
-  --   leases          as text, or false
-  local function bring(limits, sig, at, text, keep)
+  --   leases          ends in s and counts, in turn
+  local function bring(limits, at, text, keep)
     -- All fields at once: a table that grows costs as much as the rest.
-    local scope = {limits = limits, count = limits, sig = sig, nums = false, values = false, time = now, lag = 0, leases = false, head = '',
-      draining = false, entries = false, changed = false, open = 0, relet = false, last = 0, pays = false}
-    local nums, head = {0, 0, 0, 0, 0, 0, 0, 0, 0}, text
-    for i = 1, 3 * limits do nums[i] = tonumber(ARGV[at + i - 1]) end
+    local scope = {limits = limits, count = limits, sig = sub(ARGV[at], 1, -2), layout = ARGV[at + 1], nums = false, values = false, time = now, lag = 0,
+      leases = false, text = text, draining = false, entries = false, changed = false, open = 0, last = 0, had = 0, pays = false, id = false}
+    local nums = {unpacked(NUMBERS, ARGV[at + 2], 1)}
+    for i = 4, limits do nums[3 * i - 2], nums[3 * i - 1], nums[3 * i] = unpacked(TRIPLE, ARGV[at + 2], 20 * i - 19) end
     scope.nums = nums
-    if text then
-      local semi = find(text, ';', 1, true)
-      if semi then head, scope.leases = sub(text, 1, semi - 1), sub(text, semi + 1) end
-    end
-    if limits == 0 then
-      scope.head = head or '' -- what other limits left there stays as it is
-      scope.values = {}
-      return scope
-    end
-    if not head or head == '' then
-      local values = {0, 0, 0, 0, 0, 0}
-      for i = 7, 2 * limits do values[i] = 0 end
-      scope.values = values
-      return scope
-    end
-    local from = #sig + 1
-    local same = sub(head, 1, from - 1) == sig and not find(head, '|', from, true)
-    local ms = now - match(head, '%d+', same and from or find(head, '|', 1, true))
-    if ms < 0 then scope.time, scope.lag, ms = now - ms, -ms, 0 end
-    if not same then
-      scope.values, scope.draining, scope.sig, scope.changed, scope.entries, scope.count = slowly(head, sig, ms, nums, keep)
-      return scope
-    end
-    local values = {match(head, limits == 3 and ' (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)' or string.rep(' (%d+) (%d+)', limits), from)}
-    for i = 1, limits do
-      local consumed, credit = tonumber(values[2 * i - 1]), 0
-      if consumed > 0 then
-        local tokens
-        tokens, credit = drained(nums[3 * i - 2], nums[3 * i - 1], tonumber(values[2 * i]), ms)
-        consumed = consumed - tokens
-        if consumed <= 0 then consumed, credit = 0, 0 end
+    local time, order, values
+    if limits > 0 and text and sub(text, 1, #ARGV[at]) == ARGV[at] then -- packed, and of these very limits
+      values = {unpacked(scope.layout, text, #ARGV[at] + 1)}
+      local leases = {}
+      for p = values[2 * limits + 2], #text, 8 do
+        leases[#leases + 1], leases[#leases + 2] = unpacked('>I4I4', text, p)
       end
-      values[2 * i - 1], values[2 * i] = consumed, credit
+      time, scope.leases = values[1] + EPOCH, leases
+      for i = 1, 2 * limits do values[i] = values[i + 1] end
+    elseif text then
+      scope.leases, time, order = decode(text)
+    end
+    scope.had = scope.leases and #scope.leases or 0
+    local ms = time and limits > 0 and now - time or 0
+    if ms < 0 then scope.time, scope.lag, ms = now - ms, -ms, 0 end
+    if limits == 0 then
+      values = {} -- what other limits left there stays as it is
+    elseif order then
+      if not time then order = {} end
+      values, scope.draining, scope.sig, scope.changed, scope.entries, scope.count = slowly(order, scope.sig, ms, nums, keep)
+    elseif values then
+      for i = 1, limits do
+        local consumed, credit = values[2 * i - 1], 0
+        if consumed > 0 then
+          local tokens
+          tokens, credit = drained(nums[3 * i - 2], nums[3 * i - 1], values[2 * i], ms)
+          consumed = consumed - tokens
+          if consumed <= 0 then consumed, credit = 0, 0 end
+        end
+        values[2 * i - 1], values[2 * i] = consumed, credit
+      end
+    else
+      values = {0, 0, 0, 0, 0, 0}
+      for i = 7, 2 * limits do values[i] = 0 end
     end
     scope.values = values
     return scope
@@ -162,41 +196,41 @@ local function library()
 
   -- Counts a scope's open leases, and rewrites them: one that ends at drop less, one at take more (both in s), none that has ended.
   local function leases(scope, drop, take)
-    if not scope.leases then
-      if take then scope.open, scope.last, scope.relet = 1, take, take .. ':1' end
-      return
-    end
-    local out, n, open, last = {}, 0, 0, 0
-    for till, count in string.gmatch(scope.leases, '(%d+):(%d+)') do
-      till, count = tonumber(till), tonumber(count)
+    local old, out, open, last = scope.leases or {}, {}, 0, 0
+    for k = 1, #old, 2 do
+      local till, count = old[k], old[k + 1]
       if till * 1000 > now then
         if till == drop then count, drop = count - 1, nil end
         if till == take then count, take = count + 1, nil end
         if count > 0 then
-          n, open, last = n + 1, open + count, max(last, till)
-          out[n] = till .. ':' .. count
+          open, last = open + count, max(last, till)
+          out[#out + 1], out[#out + 2] = till, count
         end
       end
     end
     if take then
-      open, last, out[n + 1] = open + 1, max(last, take), take .. ':1'
+      open, last = open + 1, max(last, take)
+      out[#out + 1], out[#out + 2] = take, 1
     end
-    scope.open, scope.last, scope.relet = open, last, table.concat(out, ',')
+    scope.open, scope.last, scope.leases = open, last, out
   end
 
-  -- The part of the state that the limits are in.
-  local function text_of(scope)
-    if scope.limits == 0 then return '|' .. scope.time end
-    local count = scope.count
-    local text = format(count == 3 and '%s%d %d %d %d %d %d %d' or '%s%d' .. string.rep(' %d %d', count), scope.sig, scope.time, unpack(scope.values, 1, 2 * count))
+  -- The part of the state that the limits are in, and whether it is packed.
+  local function state_of(scope)
+    if scope.limits == 0 then return '|' .. scope.time, false end
+    local count, values, time = scope.count, scope.values, scope.time - EPOCH
+    local packable = count == scope.limits and not scope.draining and time >= 0 and time < 1099511627776
+    for i = 1, packable and count or 0 do packable = packable and values[2 * i - 1] <= 4294967295 end
+    if packable then return scope.sig .. '!' .. packed(scope.layout, time, unpack(values, 1, 2 * count)), true end
+    local text = format('%s|%d' .. string.rep(' %d %d', count), scope.sig, scope.time, unpack(values, 1, 2 * count))
     if scope.draining then text = text .. '|' .. format(string.rep('%d ', count), unpack(scope.draining)) end
-    return text
+    return text, false
   end
 
   -- Writes a scope's state, its leases as leases() has left them. It expires when it would be full again (never sooner: a fast drain is not
   -- counted on) and no lease is open, for then it says nothing; pad keeps it longer where time is the caller's. 8e12 ms, 253 years, is what
   -- fits a Go duration.
-  local function store(key, scope, text)
+  local function store(key, scope, state, is_packed)
     local ttl, values, nums = 0, scope.values, scope.nums
     for i = 1, scope.count do
       local b = scope.entries and scope.entries[i]
@@ -204,18 +238,29 @@ local function library()
       if full > ttl then ttl = full end
     end
     if scope.limits == 0 then
-      text = scope.head
-      if text ~= '' then ttl = max(0, call('PTTL', key)) end
+      state, is_packed = scope.text or '', match(scope.text or '', '^[%w:]*!') ~= nil
+      if is_packed then
+        state = sub(state, 1, #state - 4 * scope.had)
+      else
+        state = match(state, '^[^;]*')
+      end
+      if state ~= '' then ttl = max(0, call('PTTL', key)) end
     elseif ttl == 0 then
-      text = ''
+      state, is_packed = '', false
     end
-    if scope.open > 0 then text, ttl = text .. ';' .. scope.relet, max(ttl, scope.last * 1000 - now) end
-    if text == '' then
+    if scope.open > 0 then
+      local ends = scope.leases
+      for k = 1, #ends, 2 do
+        state = state .. (is_packed and packed('>I4I4', ends[k], ends[k + 1]) or format('%s%d:%d', k == 1 and ';' or ',', ends[k], ends[k + 1]))
+      end
+      ttl = max(ttl, scope.last * 1000 - now)
+    end
+    if state == '' then
       call('DEL', key)
     else
-      call('SET', key, text, 'PX', format('%d', min(ttl + 2 + scope.lag + pad, 8000000000000)))
+      call('SET', key, state, 'PX', format('%d', min(ttl + 2 + scope.lag + pad, 8000000000000)))
     end
   end
 
-  return bring, add, leases, text_of, store
+  return bring, add, leases, state_of, store
 end

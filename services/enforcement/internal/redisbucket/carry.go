@@ -8,10 +8,10 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/redisfence"
@@ -38,30 +38,53 @@ type carried struct {
 
 type carriedBucket struct {
 	Capacity int64
+	Window   int64 // ms
 	limit.Bucket
 }
 
-// Carry implements limit.Carrier. Cost: one round trip if it was done before.
+// scopesAtOnce is how many scopes of a move are carried at a time: each takes some trips, one after the other.
+const scopesAtOnce = 16
+
+// Carry implements limit.Carrier. Scopes have nothing to do with one another.
 func (l *Limiter) Carry(ctx context.Context, r limit.CarryRequest) error {
+	var g errgroup.Group
+	g.SetLimit(scopesAtOnce)
 	for _, scope := range r.Scopes {
-		if err := l.carryScope(ctx, r, scope); err != nil {
-			return fmt.Errorf("carry %s along on redis: %w", scope, err)
+		g.Go(func() error {
+			if err := l.carryScope(ctx, r, scope); err != nil {
+				return fmt.Errorf("carry %s along on redis: %w", scope, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// Carried implements limit.Carrier, in one round trip.
+func (l *Limiter) Carried(ctx context.Context, rs []limit.CarryRequest) ([]bool, error) {
+	pipe := l.rdb.Pipeline()
+	marks := make([][]*redis.IntCmd, len(rs))
+	for i, r := range rs {
+		for _, scope := range r.Scopes {
+			for _, shard := range r.To {
+				marks[i] = append(marks[i], pipe.Exists(ctx, markKey(shard, scope, r.Fence)))
+			}
 		}
 	}
-	return nil
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("look for moves on redis: %w", err)
+	}
+	made := make([]bool, len(rs))
+	for i := range made {
+		made[i] = !slices.ContainsFunc(marks[i], func(m *redis.IntCmd) bool { return m.Val() == 0 })
+	}
+	return made, nil
 }
 
 func (l *Limiter) carryScope(ctx context.Context, r limit.CarryRequest, scope string) error {
-	pipe := l.rdb.Pipeline()
-	marks := make([]*redis.IntCmd, len(r.To))
-	for i, shard := range r.To {
-		marks[i] = pipe.Exists(ctx, markKey(shard, scope, r.Fence))
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	r.Scopes = []string{scope}
+	if made, err := l.Carried(ctx, []limit.CarryRequest{r}); err != nil || made[0] {
 		return err
-	}
-	if !slices.ContainsFunc(marks, func(m *redis.IntCmd) bool { return m.Val() == 0 }) {
-		return nil
 	}
 	c, err := l.takeAlong(ctx, r, scope)
 	if err != nil {
@@ -122,84 +145,48 @@ func (l *Limiter) sum(ctx context.Context, r limit.CarryRequest, scope string) (
 	return c, nil
 }
 
-// add takes in a state as bucket.lua tells its form, drained to now. The time of the first shard's clock stands for all.
-func (c *carried) add(text string, now int64) error {
+// add takes in a state, drained to now. The time of the first shard's clock stands for all.
+func (c *carried) add(state string, now int64) error {
 	if c.At == 0 {
 		c.At = now
 	}
-	head, leases, _ := strings.Cut(text, ";")
-	for _, l := range strings.FieldsFunc(leases, func(r rune) bool { return r == ',' }) {
-		var till, count int64
-		if _, err := fmt.Sscanf(l, "%d:%d", &till, &count); err != nil {
-			return fmt.Errorf("leases %q: %w", leases, err)
-		}
-		c.Leases[till] += count
-	}
-	if head == "" {
-		return nil
-	}
-	sig, _, _ := strings.Cut(head, "|")
-	ids := strings.Split(sig, ",")
-	at, buckets, err := parseState(head, len(ids))
+	at, entries, leases, err := parseState(state)
 	if err != nil {
 		return err
 	}
-	for i, entry := range ids {
-		id, capacityText, _ := strings.Cut(entry, ":")
-		capacity, err1 := strconv.ParseInt(capacityText, 10, 64)
-		window, err2 := windowOf(id)
-		if err := errors.Join(err1, err2); err != nil {
-			return fmt.Errorf("%q: %w", entry, err)
-		}
-		b, sum := buckets[i].Drain(capacity, window, max(0, now-at)), c.Buckets[id]
-		sum.Capacity = min(sum.Capacity+capacity, limit.MaxAmount)
+	for _, l := range leases {
+		c.Leases[l.till] += l.count
+	}
+	for _, e := range entries {
+		b, sum := e.Drain(e.capacity, time.Duration(e.window)*time.Millisecond, max(0, now-at)), c.Buckets[e.id]
+		sum.Window = e.window
+		sum.Capacity = min(sum.Capacity+e.capacity, limit.MaxAmount)
 		sum.Consumed = min(sum.Consumed+b.Consumed, limit.MaxAmount)
 		sum.Fast = min(sum.Fast+b.Fast, limit.MaxAmount)
-		c.Buckets[id] = sum
+		c.Buckets[e.id] = sum
 	}
 	return nil
 }
 
-func windowOf(id string) (time.Duration, error) {
-	if id == "" {
-		return 0, errors.New("a limit without a name")
-	}
-	seconds, err := strconv.ParseFloat(id[1:], 64)
-	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond), err
-}
-
 // part is the state of part i of n, and its time to live in ms.
-func (c carried) part(i, n int) (text string, ttl int64) {
-	var sig, numbers, fasts []string
-	draining := false
+func (c carried) part(i, n int) (state string, ttl int64) {
+	var entries []entry
 	for _, id := range slices.Sorted(maps.Keys(c.Buckets)) {
 		b := c.Buckets[id]
-		capacity, consumed, fast := max(1, limit.Part(b.Capacity, i, n)), limit.Part(b.Consumed, i, n), limit.Part(b.Fast, i, n)
-		window, err := windowOf(id)
-		if err != nil || consumed == 0 {
+		e := entry{id: id, window: b.Window, capacity: max(1, limit.Part(b.Capacity, i, n))}
+		e.Consumed, e.Fast = limit.Part(b.Consumed, i, n), limit.Part(b.Fast, i, n) // a fraction of a token is lost, at the payer's expense
+		if e.Consumed == 0 {
 			continue
 		}
-		sig = append(sig, id+":"+strconv.FormatInt(capacity, 10))
-		numbers = append(numbers, strconv.FormatInt(consumed, 10)+" 0") // a fraction of a token is lost, at the payer's expense
-		fasts = append(fasts, strconv.FormatInt(fast, 10)+" ")
-		draining = draining || fast > 0
-		ttl = max(ttl, int64(min(float64(consumed)/float64(capacity)*float64(window.Milliseconds()), 8e12))+2)
+		entries = append(entries, e)
+		ttl = max(ttl, int64(min(float64(e.Consumed)/float64(e.capacity)*float64(e.window), 8e12))+2)
 	}
-	if len(sig) > 0 {
-		text = fmt.Sprintf("%s|%d %s", strings.Join(sig, ","), c.At, strings.Join(numbers, " "))
-		if draining {
-			text += "|" + strings.Join(fasts, "")
-		}
-	}
-	var leases []string
+	var leases []lease
 	for _, till := range slices.Sorted(maps.Keys(c.Leases)) {
 		if count := limit.Part(c.Leases[till], i, n); count > 0 {
-			leases = append(leases, fmt.Sprintf("%d:%d", till, count))
+			leases = append(leases, lease{till, count})
 			ttl = max(ttl, till*1000-c.At+1000)
 		}
 	}
-	if len(leases) > 0 {
-		text += ";" + strings.Join(leases, ",")
-	}
-	return text, max(1, ttl)
+	return stateText(c.At, entries, leases), max(1, ttl)
 }

@@ -3,15 +3,20 @@ package redisbucket
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tollgate-dev/tollgate/pkg/limit"
 	"github.com/tollgate-dev/tollgate/pkg/limit/limittest"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/pkg/testkit/realredis"
 )
 
 func carryScope() limit.Scope {
@@ -120,4 +125,53 @@ func carryTo(t *testing.T, l *Limiter, from *limit.Spread, version int64, n int)
 		t.Fatal(err)
 	}
 	*from = to
+}
+
+// trips counts the round trips of a client.
+type trips struct{ n atomic.Int64 }
+
+func (h *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { h.n.Add(1); return next(ctx, cmd) }
+}
+
+func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { h.n.Add(1); return next(ctx, cmds) }
+}
+
+// A payer that has moved hundreds of times, with a hundred groups of models: that all was carried along is found out in one trip, at every load of its quota.
+func TestMovesThatWereMadeCostOneTripHoweverManyTheyAre(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: realredis.Start(t).Addr})
+	t.Cleanup(func() { _ = rdb.Close() })
+	l, ctx := New(rdb, Options{}), context.Background()
+	scopes := []string{"user:u1"}
+	for i := range 100 {
+		scopes = append(scopes, fmt.Sprintf("user:u1/model:g%d", i))
+	}
+	var moves []limit.CarryRequest
+	for version := range int64(30) {
+		moves = append(moves, limit.CarryRequest{From: []int{int(version) % 2}, To: []int{1 - int(version)%2}, Fence: limit.Fence{Name: "user:u1", Version: version + 2}, Scopes: scopes})
+	}
+	made, err := l.Carried(ctx, moves)
+	if err != nil || slices.Contains(made, true) {
+		t.Fatal(made, err)
+	}
+	for _, m := range moves {
+		if err := l.Carry(ctx, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var count trips
+	rdb.AddHook(&count)
+	if made, err = l.Carried(ctx, moves); err != nil || slices.Contains(made, false) || count.n.Load() != 1 {
+		t.Errorf("%v, %v, in %d trips", made, err, count.n.Load())
+	}
+	later := limit.CarryRequest{From: []int{0}, To: []int{1}, Fence: limit.Fence{Name: "user:u1", Version: 99}, Scopes: scopes[:2]}
+	if made, err = l.Carried(ctx, append(moves, later)); err != nil || made[30] || !made[29] {
+		t.Errorf("%v, %v", made, err)
+	}
+	if made, err = l.Carried(ctx, []limit.CarryRequest{{To: []int{1, 2}, Fence: moves[0].Fence, Scopes: scopes[:1]}}); err != nil || made[0] {
+		t.Errorf("carried to one of two shards: %v, %v", made, err)
+	}
 }

@@ -3,12 +3,12 @@
 --
 -- KEYS   n scopes' states, f fences, the tombstone, the shard's reservations; all in one hash slot
 -- ARGV   1 now in ms, or ''   2 n   3 f   4 lease in ms   5 retention in ms   6 the request's field   7 tokens
---        8 how many arguments come before what other shards lend to each limit of each scope, 0: nothing; then f versions, then for each scope: <kind>=<name>, number of limits, signature, and for each limit: capacity, window in ms,
---        what it counts (1..4)
+--        8 how many arguments come before what other shards lend to each limit of each scope, 0: nothing; then f versions, then for each scope: <kind>=<name>,
+--        number of limits, and as bucket.lua has them signature, format and numbers: capacity, window in ms, what it counts (1..4)
 -- Reply  {-1, fence, published version}: a fence is newer, nothing was done
---        {code, now, lease end, lease end before, meta of the check, extra tokens, extra output tokens, then for each scope: pays (0|1), open leases, state as text}
+--        {code, now, lease end, lease end before, meta of the check, extra tokens, extra output tokens, then for each scope: pays (0|1), open leases, state}
 --        code 1 drawn, 0 refused, 2 the reservation has ended, 3 it is unknown
-local bring, add, leases, text_of, store = library()
+local bring, add, leases, state_of, store = library()
 local n, f = tonumber(ARGV[2]), tonumber(ARGV[3])
 local got = call('MGET', unpack(KEYS, 1, n + f + 1))
 
@@ -36,7 +36,7 @@ end
 local arg, scopes, lent = 9 + f, {}, tonumber(ARGV[8])
 for s = 1, n do
   local limits = tonumber(ARGV[arg + 1])
-  local scope = bring(limits, ARGV[arg + 2], arg + 3, got[s], false)
+  local scope = bring(limits, arg + 2, got[s], false)
   scope.id = ARGV[arg]
   scope.pays = code < 2 and find(',' .. held .. ',', ',' .. ARGV[arg] .. ',', 1, true)
   for l = 1, limits do
@@ -48,7 +48,7 @@ for s = 1, n do
     scope.nums[3 * l] = n
     if scope.pays and n > 0 and n > scope.nums[3 * l - 2] - scope.values[2 * l - 1] then code = 0 end
   end
-  arg = arg + 3 + 3 * limits
+  arg = arg + 5
   scopes[s] = scope
 end
 
@@ -61,13 +61,13 @@ for s = 1, n do
       for l = 1, scope.limits do add(scope.values, l, scope.nums[3 * l]) end
     end
     if find(',' .. held .. ',', ',~' .. scope.id .. ',', 1, true) then leases(scope) else leases(scope, tonumber(was) / 1000, lease_end) end
-    store(KEYS[s], scope, text_of(scope))
+    store(KEYS[s], scope, state_of(scope))
   else
     leases(scope)
-    if scope.changed then store(KEYS[s], scope, text_of(scope)) end
+    if scope.changed then store(KEYS[s], scope, state_of(scope)) end
   end
   local at = 3 * s + 5
-  reply[at], reply[at + 1], reply[at + 2] = scope.pays and 1 or 0, scope.open, text_of(scope)
+  reply[at], reply[at + 1], reply[at + 2] = scope.pays and 1 or 0, scope.open, (state_of(scope))
 end
 if code < 2 then
   if code == 1 then

@@ -2,6 +2,44 @@
 local MAX = 9007199254740991
 local floor, max, min, call, format, match, find, sub = math.floor, math.max, math.min, redis.call, string.format, string.match, string.find, string.sub
 
+-- Numbers as bytes: Redis's struct, or the same of it in Lua, of what is used here, for the embedded Redis, which has none.
+local packed, unpacked
+if rawget(_G, 'struct') then
+  packed, unpacked = struct.pack, struct.unpack
+else
+  packed = function(layout, ...)
+    local out, given = {}, {...}
+    for width in string.gmatch(layout, '[iI](%d)') do
+      local n, bytes = given[#out + 1], ''
+      for _ = 1, tonumber(width) do
+        local digit = math.fmod(n, 256)
+        bytes, n = string.char(digit) .. bytes, (n - digit) / 256
+      end
+      out[#out + 1] = bytes
+    end
+    return table.concat(out)
+  end
+  unpacked = function(layout, text, at)
+    local out = {}
+    for sign, width in string.gmatch(layout, '([iI])(%d)') do
+      local n, negative = 0, sign == 'i' and string.byte(text, at) > 127
+      for _ = 1, tonumber(width) do
+        local byte = string.byte(text, at)
+        n, at = n * 256 + (negative and 255 - byte or byte), at + 1
+      end
+      out[#out + 1] = negative and -n - 1 or n
+    end
+    out[#out + 1] = at
+    return unpack(out)
+  end
+end
+
+-- A scope's limits, packed: for each capacity, window in ms and a third number; three limits at least, of which those that aren't there are 1 1 0.
+local TRIPLE = '>I7I6i7'
+local NUMBERS = '>I7I6i7I7I6i7I7I6i7'
+-- 2020-01-01 in ms: packed times begin here, and last for 34 years.
+local EPOCH = 1577836800000
+
 -- The time in ms: Redis's own, or the caller's, who then may be far from it; pad, in ms, keeps what expires longer in that case.
 local now, pad = tonumber(ARGV[1]), 3600000
 if not now then

@@ -128,36 +128,71 @@ func (l *Limiter) check(ctx context.Context, r limit.CheckRequest, mode string) 
 	if err != nil {
 		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
 	}
-	lines := strings.Split(reply, "\n")
-	n, err := numbers(strings.Fields(lines[0]))
-	if err != nil {
+	var answer checkAnswer
+	if err := answer.read(reply, r); err != nil {
+		var stale *limit.StaleError
+		if errors.As(err, &stale) {
+			return limit.Decision{}, stale
+		}
 		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
 	}
-	if len(n) == 3 && n[0] == -1 {
-		return limit.Decision{}, &limit.StaleError{Name: r.Fences[n[1]-1].Name, Published: n[2]}
-	}
-	if len(n) != 7 || len(lines) != 1+len(r.Scopes) {
-		return limit.Decision{}, fmt.Errorf("check on redis: the script's answer has another shape: %q", reply)
-	}
-	code, at := n[0], time.UnixMilli(n[1]).UTC()
-	found := make([]limit.Observed, len(r.Scopes))
-	for i, s := range r.Scopes {
-		open, text, _ := strings.Cut(lines[1+i], " ")
-		if found[i], err = observed(s, n[1], open, text); err != nil {
-			return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
-		}
-	}
+	code, at, found := answer.code, time.UnixMilli(answer.now).UTC(), answer.found
 	d := limit.Conclude(r, code != 0 || mode == "status", at, found)
 	if d.Allowed && (mode == "check" || mode == "fresh") {
 		d.Repeated, d.Reserved = code == 2, r.Cost
 		if d.Repeated {
-			d.Reserved = limit.Amounts{limit.Requests: n[3], limit.Tokens: n[4], limit.InputTokens: n[5], limit.OutputTokens: n[6]}
+			d.Reserved = answer.reserved
 		}
-		if n[2] != 0 {
-			d.LeaseUntil = time.UnixMilli(n[2]).UTC()
+		if answer.lease != 0 {
+			d.LeaseUntil = time.UnixMilli(answer.lease).UTC()
 		}
 	}
 	return d, nil
+}
+
+// checkAnswer is what check.lua answers; its header says in what form. Times in ms.
+type checkAnswer struct {
+	code, now, lease int64
+	reserved         limit.Amounts // of a repeat
+	found            []limit.Observed
+}
+
+var errShape = errors.New("the script's answer has another shape")
+
+// read gives a *limit.StaleError if a fence is newer.
+func (a *checkAnswer) read(reply string, r limit.CheckRequest) error {
+	if strings.HasPrefix(reply, "-1 ") {
+		n, err := numbers(strings.Fields(reply))
+		if err != nil || len(n) != 3 || n[1] < 1 || n[1] > int64(len(r.Fences)) {
+			return errShape
+		}
+		return &limit.StaleError{Name: r.Fences[n[1]-1].Name, Published: n[2]}
+	}
+	if len(reply) < 11 {
+		return errShape
+	}
+	a.code, a.now, a.lease = bytesOf(reply, 1), bytesOf(reply[1:], 6), 1000*bytesOf(reply[7:], 4)
+	a.found = make([]limit.Observed, len(r.Scopes))
+	reply = reply[11:]
+	for i, s := range r.Scopes {
+		if len(reply) < 10 || len(reply) < 10+int(bytesOf(reply[6:], 4)) {
+			return errShape
+		}
+		end := 10 + int(bytesOf(reply[6:], 4))
+		var err error
+		if a.found[i], err = observed(s, a.now, bytesOf(reply, 6), reply[10:end]); err != nil {
+			return err
+		}
+		reply = reply[end:]
+	}
+	if a.code == 2 {
+		n, err := numbers(strings.Fields(reply))
+		if err != nil || len(n) != 5 {
+			return errShape
+		}
+		a.lease, a.reserved = n[0], limit.Amounts{limit.Requests: n[1], limit.Tokens: n[2], limit.InputTokens: n[3], limit.OutputTokens: n[4]}
+	}
+	return nil
 }
 
 // prefix begins every key of a shard.
@@ -203,7 +238,7 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 	}
 	keeps := fmt.Sprintf("%d %d %d %d %d %d %s %s", r.Cost[limit.Requests], r.Cost[limit.Tokens], r.Cost[limit.InputTokens], r.Cost[limit.OutputTokens],
 		r.Drawn[limit.Tokens], r.Drawn[limit.OutputTokens], strings.Join(held, ","), r.Meta)
-	args = make([]any, 0, 8+len(r.Fences)+12*len(r.Scopes))
+	args = make([]any, 0, 8+len(r.Fences)+5*len(r.Scopes))
 	args = append(args, l.clock(), mode, len(r.Scopes), len(r.Fences), leaseMillis(r.Lease), limit.Retention.Milliseconds(), member, keeps)
 	for _, f := range r.Fences {
 		args = append(args, f.Version)
@@ -214,14 +249,12 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 		if slotLent {
 			slots = "-"
 		}
-		args = append(args, slots, len(s.Limits), signature(s.Limits))
-		for j, l := range s.Limits {
-			charge := r.Cost[l.Counted]
-			if lent != nil {
-				charge -= lent[j]
+		args = appendLimits(append(args, slots), s.Limits, func(j int) int64 {
+			if lent == nil {
+				return r.Cost[s.Limits[j].Counted]
 			}
-			args = append(args, l.Capacity, l.Window.Milliseconds(), charge)
-		}
+			return r.Cost[s.Limits[j].Counted] - lent[j]
+		})
 	}
 	return keysOf(r.Shard, r.Scopes, member, r.Fences), args
 }
@@ -233,29 +266,9 @@ func appendCounted(args []any, scopes []limit.Scope) []any {
 		if s.IfHeld {
 			id = "?" + id
 		}
-		args = append(args, id, len(s.Limits), signature(s.Limits))
-		for _, l := range s.Limits {
-			args = append(args, l.Capacity, l.Window.Milliseconds(), int(l.Counted)+1)
-		}
+		args = appendLimits(append(args, id), s.Limits, func(j int) int64 { return int64(s.Limits[j].Counted) + 1 })
 	}
 	return args
-}
-
-var counted = [...]string{limit.Requests: "r", limit.Tokens: "t", limit.InputTokens: "i", limit.OutputTokens: "o"}
-
-// signature names a list of limits and their capacities as the state's text begins: "r60:40,t60:40000,t86400:500000|".
-func signature(limits []limit.Limit) string {
-	b := make([]byte, 0, 16*len(limits))
-	for i, l := range limits {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, counted[l.Counted]...)
-		b = strconv.AppendFloat(b, l.Window.Seconds(), 'f', -1, 64)
-		b = append(b, ':')
-		b = strconv.AppendInt(b, l.Capacity, 10)
-	}
-	return string(append(b, '|'))
 }
 
 // integers reads the first n values of a script's answer.
@@ -285,49 +298,6 @@ func numbers(texts []string) ([]int64, error) {
 		out[i] = v
 	}
 	return out, nil
-}
-
-// observed reads a scope's open leases and the text of its limits' state (bucket.lua tells its form). The given limits come first in it.
-func observed(s limit.Scope, now int64, open, text string) (limit.Observed, error) {
-	inUse, err := strconv.ParseInt(open, 10, 64)
-	if err != nil {
-		return limit.Observed{}, fmt.Errorf("open leases of scope %s: %w", s.Name, err)
-	}
-	at, buckets, err := parseState(text, len(s.Limits))
-	if err != nil {
-		return limit.Observed{}, fmt.Errorf("state of scope %s: %w", s.Name, err)
-	}
-	return limit.Observed{InUse: inUse, LagMillis: max(0, at-now), Buckets: buckets}, nil
-}
-
-func parseState(text string, limits int) (at int64, buckets []limit.Bucket, err error) {
-	parts := strings.Split(text, "|")
-	if len(parts) < 2 {
-		return 0, nil, fmt.Errorf("%q has no numbers", text)
-	}
-	numbers := strings.Fields(parts[1])
-	if len(numbers) < 1+2*limits {
-		return 0, nil, fmt.Errorf("%q has too few numbers", text)
-	}
-	var fasts []string
-	if len(parts) > 2 {
-		if fasts = strings.Fields(parts[2]); len(fasts) < limits {
-			return 0, nil, fmt.Errorf("%q has too few fast drains", text)
-		}
-	}
-	read := func(s string) int64 {
-		v, e := strconv.ParseInt(s, 10, 64)
-		err = errors.Join(err, e)
-		return v
-	}
-	at, buckets = read(numbers[0]), make([]limit.Bucket, limits)
-	for i := range buckets {
-		buckets[i] = limit.Bucket{Consumed: read(numbers[1+2*i]), Credit: read(numbers[2+2*i])}
-		if fasts != nil {
-			buckets[i].Fast = read(fasts[i])
-		}
-	}
-	return at, buckets, err
 }
 
 var statuses = map[int64]limit.SettleStatus{1: limit.Settled, 2: limit.AlreadySettled, 3: limit.Unknown}

@@ -5,8 +5,6 @@ import (
 	_ "embed" // the script
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -104,18 +102,11 @@ func (l *Limiter) restoreCall(r limit.RestoreRequest) (keys []string, args []any
 
 // billText is a bill in the form of a state.
 func billText(s limit.Scope, b limit.Bill) string {
-	var text, fasts strings.Builder
-	text.WriteString(signature(s.Limits) + strconv.FormatInt(b.At.UnixMilli(), 10))
-	fast := false
-	for _, n := range b.Buckets {
-		fmt.Fprintf(&text, " %d %d", n.Consumed, n.Credit)
-		fmt.Fprintf(&fasts, "%d ", n.Fast)
-		fast = fast || n.Fast > 0
+	entries := make([]entry, len(s.Limits))
+	for i, l := range s.Limits {
+		entries[i] = entry{id: counted[l.Counted], window: l.Window.Milliseconds(), capacity: l.Capacity, Bucket: b.Buckets[i]}
 	}
-	if fast {
-		text.WriteString("|" + fasts.String())
-	}
-	return text.String()
+	return stateText(b.At.UnixMilli(), entries, nil)
 }
 
 func restored(r limit.RestoreRequest, reply []any) (limit.Restored, error) {

@@ -2,12 +2,12 @@
 --
 -- KEYS   n scopes' states, f fences, the shard's reservations; all in one hash slot
 -- ARGV   1 now in ms, or ''   2 n   3 f   4 1: what open reservations hold comes on top of a bill   5 1: change nothing; then f versions, then
---        for each scope: <kind>=<name>, number of limits (one at least), signature, for each limit: capacity, window in ms, what it counts
---        (1..4), then the bill: a state in the form that bucket.lua tells, with this signature
+--        for each scope: <kind>=<name>, number of limits (one at least), and as bucket.lua has them signature, format and numbers: capacity,
+--        window in ms, what it counts (1..4), then the bill: a state of these limits
 -- Reply  {-1, fence, published version}: a fence is newer, nothing was done
 --        {now, then for each scope: raised (0|1), and for each limit, as text: consumed before, held, what the bill comes to by now}
 -- Cost   the reservations of the shard are looked through, if they count: those are the requests in flight.
-local bring, add, leases, text_of, store = library()
+local bring, add, leases, state_of, store = library()
 local n, f = tonumber(ARGV[2]), tonumber(ARGV[3])
 local got = call('MGET', unpack(KEYS, 1, n + f))
 
@@ -26,9 +26,9 @@ end
 
 local arg, reply = 6 + f, {now}
 for s = 1, n do
-  local id, limits, sig = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2]
-  local scope = bring(limits, sig, arg + 3, got[s], false)
-  local bill = bring(limits, sig, arg + 3, ARGV[arg + 3 + 3 * limits], false)
+  local id, limits = ARGV[arg], tonumber(ARGV[arg + 1])
+  local scope = bring(limits, arg + 2, got[s], false)
+  local bill = bring(limits, arg + 2, ARGV[arg + 5], false)
   local raised = 0
   reply[#reply + 1] = 0
   local at = #reply
@@ -59,8 +59,8 @@ for s = 1, n do
   reply[at] = raised
   if (raised == 1 or scope.changed) and ARGV[5] ~= '1' then
     leases(scope)
-    store(KEYS[s], scope, text_of(scope))
+    store(KEYS[s], scope, state_of(scope))
   end
-  arg = arg + 4 + 3 * limits
+  arg = arg + 6
 end
 return reply

@@ -4,11 +4,11 @@
 --
 -- KEYS   n scopes' states, the tombstone, the shard's reservations; all in one hash slot
 -- ARGV   1 now in ms, or ''   2 n   3 retention in ms, 4 the request's field   5..8 actual: requests, tokens, input tokens, output tokens
---        9 meta; to cancel: of the check, or '' for any   10 grace in ms   11 any | known: change nothing if it is unknown | cancel; then for each scope: <kind>=<name>, with ? before it if it is passed over unless it is held, number of limits, signature, and for each limit: capacity,
---        window in ms, what it counts (1..4)
+--        9 meta; to cancel: of the check, or '' for any   10 grace in ms   11 any | known: change nothing if it is unknown | cancel; then for each scope: <kind>=<name>, with ? before it if it is passed over unless
+--        it is held, number of limits, and as bucket.lua has them signature, format and numbers: capacity, window in ms, what it counts (1..4)
 -- Reply  {status, now, checked at (0: unknown), reserved requests, tokens, input tokens, output tokens, meta of the check, meta of the
 --        settle that counted, emitted (0|1), end of the lease that was settled or 0}; status 1 settled or cancelled, 2 already settled, 3 unknown reservation
-local bring, add, leases, text_of, store = library()
+local bring, add, leases, state_of, store = library()
 local n, open = tonumber(ARGV[2]), KEYS[#KEYS]
 local got = call('MGET', unpack(KEYS, 1, n + 1))
 local known = call('HGET', open, ARGV[4]) or got[n + 1]
@@ -34,15 +34,15 @@ for s = 1, n do
   local limits, optional, id = tonumber(ARGV[arg + 1]), match(ARGV[arg], '^(%??)(.*)$')
   local held = find(scopes, ',' .. id .. ',', 1, true)
   if held or optional == '' then
-    local scope = bring(limits, ARGV[arg + 2], arg + 3, got[s], true)
+    local scope = bring(limits, arg + 2, got[s], true)
     for l = 1, limits do
       local counted = scope.nums[3 * l]
       add(scope.values, l, ARGV[4 + counted] - (held and reserved[counted] or 0))
     end
     leases(scope, held and not find(scopes, ',~' .. id .. ',', 1, true) and lease_end)
-    store(KEYS[s], scope, text_of(scope))
+    store(KEYS[s], scope, state_of(scope))
   end
-  arg = arg + 3 + 3 * limits
+  arg = arg + 5
 end
 
 if ARGV[11] == 'cancel' then

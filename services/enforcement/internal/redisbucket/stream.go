@@ -58,7 +58,7 @@ func consumption(r limit.ConsumeRequest, reply []any) (limit.Consumption, error)
 	pays, found := make([]bool, len(r.Scopes)), make([]limit.Observed, len(r.Scopes))
 	for i, s := range r.Scopes {
 		pays[i] = reply[7+3*i] == int64(1)
-		if found[i], err = observed(s, n[1], fmt.Sprint(reply[8+3*i]), fmt.Sprint(reply[9+3*i])); err != nil {
+		if found[i], err = observedIn(s, n[1], reply[8+3*i:]); err != nil {
 			return limit.Consumption{}, err
 		}
 	}
@@ -72,6 +72,16 @@ func consumption(r limit.ConsumeRequest, reply []any) (limit.Consumption, error)
 		c.LeaseUntil, c.LeaseWas, c.CheckMeta = time.UnixMilli(n[2]).UTC(), time.UnixMilli(n[3]).UTC(), meta
 	}
 	return c, nil
+}
+
+// observedIn reads a scope's open leases and its state, the next two values of a script's answer.
+func observedIn(s limit.Scope, now int64, reply []any) (limit.Observed, error) {
+	open, ok1 := reply[0].(int64)
+	state, ok2 := reply[1].(string)
+	if !ok1 || !ok2 {
+		return limit.Observed{}, errShape
+	}
+	return observed(s, now, open, state)
 }
 
 // appendLent adds what other shards lend to each limit, if any do, and notes at args[at] how many arguments come before.
@@ -103,10 +113,7 @@ func (l *Limiter) Transfer(ctx context.Context, r limit.TransferRequest) (limit.
 	for i, s := range r.Scopes {
 		line := r.Lines[i]
 		keys[i] = p + "b:" + s.Name
-		args = append(args, s.Slots, len(s.Limits), signature(s.Limits))
-		for j, l := range s.Limits {
-			args = append(args, l.Capacity, l.Window.Milliseconds(), line.Amounts[j])
-		}
+		args = appendLimits(append(args, s.Slots), s.Limits, func(j int) int64 { return line.Amounts[j] })
 		args = append(args, secondOf(line.Drop), secondOf(line.Take), line.Debt)
 	}
 	reply, err := transferScript.Run(ctx, l.rdb, keys, args...).Slice()
@@ -139,7 +146,7 @@ func transferred(scopes []limit.Scope, reply []any) (limit.Transferred, error) {
 			return t, errors.New("the script's answer has another shape")
 		}
 		t.Slots[i] = reply[at] == int64(1)
-		if t.Found[i], err = observed(s, now[0], fmt.Sprint(reply[at+1]), fmt.Sprint(reply[at+2])); err != nil {
+		if t.Found[i], err = observedIn(s, now[0], reply[at+1:]); err != nil {
 			return t, err
 		}
 		texts := make([]string, len(s.Limits))

@@ -2,17 +2,17 @@
 -- drops its lease.
 --
 -- KEYS   n scopes' states, in one hash slot
--- ARGV   1 now in ms, or ''   2 n; then for each scope: slots, number of limits, signature, for each limit capacity, window in ms and amount,
---        then lease to drop and lease to take, ends in s or '', and 1 if amounts and slot are taken whether there is room or not
--- Reply  {now, then for each scope: slot taken (0|1), open leases, state as text, and for each limit the amount moved, as text}
-local bring, add, leases, text_of, store = library()
+-- ARGV   1 now in ms, or ''   2 n; then for each scope: slots, number of limits, and as bucket.lua has them signature, format and numbers: capacity,
+--        window in ms and amount; then lease to drop and lease to take, ends in s or '', and 1 if amounts and slot are taken whether there is room or not
+-- Reply  {now, then for each scope: slot taken (0|1), open leases, state, and for each limit the amount moved, as text}
+local bring, add, leases, state_of, store = library()
 local n = tonumber(ARGV[2])
 local got = call('MGET', unpack(KEYS, 1, n))
 local reply, arg = {now}, 3
 for s = 1, n do
   local slots, limits = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1])
-  local scope = bring(limits, ARGV[arg + 2], arg + 3, got[s], false)
-  arg = arg + 3 + 3 * limits
+  local scope = bring(limits, arg + 2, got[s], false)
+  arg = arg + 5
   local drop, take, debt = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1]), ARGV[arg + 2] == '1'
   arg = arg + 3
   leases(scope, drop)
@@ -25,11 +25,11 @@ for s = 1, n do
     moved[l] = format('%d', amount)
   end
   if taken then leases(scope, drop, take) end
-  local text = text_of(scope)
-  store(KEYS[s], scope, text)
+  local state, is_packed = state_of(scope)
+  store(KEYS[s], scope, state, is_packed)
   reply[#reply + 1] = taken and 1 or 0
   reply[#reply + 1] = scope.open
-  reply[#reply + 1] = text
+  reply[#reply + 1] = state
   for l = 1, limits do reply[#reply + 1] = moved[l] end
 end
 return reply

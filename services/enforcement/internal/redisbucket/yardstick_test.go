@@ -43,18 +43,26 @@ func BenchmarkScript(b *testing.B) {
 	id := uuid.Must(uuid.NewV7())
 	keys, args := l.checkCall(limit.CheckRequest{Shard: 12, Subject: u, RequestID: id, Scopes: []limit.Scope{plus(u.String())}, Cost: limit.Usage(100, 50), Fresh: true,
 		Fences: []limit.Fence{{Name: u.String(), Version: 1}, {Name: "tier:plus", Version: 1}}, Meta: `{"t":"plus","q":"grok-2","i":100}`}, "fresh")
-	state := `"r60:40,t60:40000,t86400:500000|1764600000000 1 0 150 0 150 0;1764600600:1"`
+	// The limits' numbers have bytes that are 0, which no argument of a program can: as many others travel, and the script puts the numbers in.
+	last := len(args)
+	numbers := ""
+	for _, c := range []byte(args[last-1].(string)) {
+		numbers += fmt.Sprintf("\\%03d", c)
+	}
+	args[last-1] = strings.Repeat("x", len(args[last-1].(string)))
+	check := "ARGV[" + strconv.Itoa(last) + "] = \"" + numbers + "\"\n" + checkSource
+	state := `"RM14TMuv4TDapsw!\0\0\0\0\0\0\0\0\1\0\0\0\0\0\150\0\0\0\0\0\150\0\0\0\0\105\45\144\88\0\0\0\1"`
 	commands := `redis.call("TIME") redis.call("MGET",KEYS[1],KEYS[2],KEYS[3]) redis.call("SET",KEYS[1],` + state + `,"PX","600000") redis.call("HSET",KEYS[5],ARGV[7],"H 1764600000000 1764600600000 "..ARGV[8]) return ` + state
-	var empty, alone, check []float64
+	var empty, alone, checks []float64
 	for b.Loop() {
 		empty = append(empty, redisBenchmark(b, rdb, addr, "return 1", keys, args, id))
 		alone = append(alone, redisBenchmark(b, rdb, addr, commands, keys, args, id))
-		check = append(check, redisBenchmark(b, rdb, addr, checkSource, keys, args, id))
+		checks = append(checks, redisBenchmark(b, rdb, addr, check, keys, args, id))
 	}
 	b.ReportMetric(median(empty), "empty/s")
 	b.ReportMetric(median(alone)/median(empty), "commands/empty")
-	b.ReportMetric(median(check), "checks/s")
-	b.ReportMetric(median(check)/median(empty), "check/empty")
+	b.ReportMetric(median(checks), "checks/s")
+	b.ReportMetric(median(checks)/median(empty), "check/empty")
 }
 
 func redisBenchmark(b *testing.B, rdb *redis.Client, addr, script string, keys []string, args []any, id uuid.UUID) float64 {
@@ -76,9 +84,9 @@ func redisBenchmark(b *testing.B, rdb *redis.Client, addr, script string, keys [
 	for i := range call {
 		call[i] = strings.ReplaceAll(call[i], id.String(), id.String()[:24]+"__rand_int__")
 	}
-	out, err := exec.CommandContext(ctx, "redis-benchmark", call...).Output()
+	out, err := exec.CommandContext(ctx, "redis-benchmark", call...).CombinedOutput()
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("%v: %s", err, out[max(0, len(out)-300):])
 	}
 	rates := regexp.MustCompile(`([\d.]+) requests per second`).FindAllStringSubmatch(string(out), -1)
 	if len(rates) == 0 {
@@ -96,7 +104,7 @@ func redisBenchmark(b *testing.B, rdb *redis.Client, addr, script string, keys [
 func BenchmarkMemoryPerUser(b *testing.B) {
 	rdb := redis.NewClient(&redis.Options{Addr: realredis.Start(b).Addr, PoolSize: 32})
 	defer rdb.Close()
-	l, ctx := New(rdb, Options{Tombstone: time.Millisecond}), context.Background()
+	l, ctx := New(rdb, Options{}), context.Background()
 	if err := l.Load(ctx); err != nil {
 		b.Fatal(err)
 	}
@@ -115,6 +123,9 @@ func BenchmarkMemoryPerUser(b *testing.B) {
 				if err == nil {
 					err = l.MarkEmitted(ctx, shard, u, id)
 				}
+				if err == nil { // a tombstone is a request's, not a user's; and its place in Redis's table of keys would be counted for good
+					err = rdb.Del(ctx, tombstoneKey(shard, memberOf(u, id))).Err()
+				}
 				if err != nil {
 					b.Error(err)
 				}
@@ -128,13 +139,6 @@ func BenchmarkMemoryPerUser(b *testing.B) {
 	}
 	close(users)
 	wg.Wait()
-	for range 100 { // a scan has Redis drop the tombstones, which expire one after the other
-		if rdb.DBSize(ctx).Val() == int64(n) {
-			break
-		}
-		for it := rdb.Scan(ctx, 0, "", 10_000).Iterator(); it.Next(ctx); {
-		}
-	}
 	if keys := rdb.DBSize(ctx).Val(); keys != int64(n) {
 		b.Fatalf("%d keys for %d users", keys, n)
 	}

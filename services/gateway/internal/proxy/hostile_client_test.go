@@ -194,7 +194,7 @@ func TestTheMemoryOfAllBodiesIsBounded(t *testing.T) {
 	begin("k1", 1<<20)
 	holds(19*firstRead + firstRead + 8_000_000)
 	resp, body := w.answer(begin("k1", 1<<20))
-	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "1" || !strings.Contains(body, `"code":"rate_limit_exceeded"`) {
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "1" || resp.Header.Get("X-Ratelimit-Limit-Requests") != "40" || !strings.Contains(body, `"code":"rate_limit_exceeded"`) {
 		t.Errorf("a second large one of the same: %s %s", resp.Status, body)
 	}
 	resp, body = w.answer(begin("k2", 1<<20))

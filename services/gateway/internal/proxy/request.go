@@ -45,7 +45,7 @@ func (s *Server) identified(h handlerFunc) handlerFunc {
 		if err = h(x); err == nil {
 			return nil
 		}
-		if e := asAPIError(err); e.outcome == outcomeInvalid {
+		if e := asAPIError(err); e.limits == nil && (e.outcome == outcomeInvalid || e.outcome == outcomeRefused) {
 			d, err := s.look(context.WithoutCancel(x.r.Context()), x) // who has broken off the body may still read
 			if err != nil {
 				return err

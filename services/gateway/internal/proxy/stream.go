@@ -36,7 +36,7 @@ func (f *flight) stream(ctx context.Context, resp *http.Response) error {
 		switch {
 		case err != nil && f.ctx.Err() != nil:
 			f.settle(outcomeCancelled)
-			return nil //nolint:nilerr // nobody is left to be told
+			return nil // nobody is left to be told
 		case errors.Is(err, io.EOF) && st.complete():
 			// It ended without [DONE], as some servers do. The client gets what there was.
 			f.settle(outcomeCompleted)
@@ -59,9 +59,9 @@ func (f *flight) stream(ctx context.Context, resp *http.Response) error {
 			// The server's connection can be used again once it is read to its end, which is due.
 			f.drain(resp.Body)
 			return nil
-		case st.gone != nil:
+		case st.left():
 			f.settle(outcomeCancelled)
-			return nil //nolint:nilerr // the settlement says that the client has gone
+			return nil // the settlement says that the client has gone
 		case !f.mayGoOn():
 			f.s.m.cutShort.Inc()
 			st.endByQuota()
@@ -170,6 +170,13 @@ func (st *streaming) put(b []byte) {
 	st.header()
 	st.s.alive(st.x)
 	_, st.gone = st.x.w.Write(b)
+}
+
+// left tells that the client can't be written to any more.
+func (st *streaming) left() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.gone != nil
 }
 
 func (st *streaming) flush() {

@@ -21,5 +21,5 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "tollgatectl:", err)
 		return 1
 	}
-	return app.Run(ctx, os.Args[1:], app.IO{Environ: os.Environ(), Dir: dir, Stdout: os.Stdout, Stderr: os.Stderr})
+	return app.Run(ctx, os.Args[1:], app.IO{Environ: os.Environ(), Dir: dir, Stdout: os.Stdout, Stderr: os.Stderr, Ask: app.Terminal(os.Stdin, os.Stderr)})
 }

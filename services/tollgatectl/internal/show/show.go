@@ -46,36 +46,6 @@ func Escape(text string) string {
 	return out.String()
 }
 
-// Grid writes rows below a header, each cell as Text. Columns that are numeric are aligned to the right; cells are as wide as a terminal shows them.
-func Grid(w io.Writer, header []string, numeric []bool, rows [][]string) error {
-	widths := make([]int, len(header))
-	all := append([][]string{header}, rows...)
-	for i, row := range all {
-		seen := make([]string, len(row))
-		for j, cell := range row {
-			seen[j] = Text(cell)
-			widths[j] = max(widths[j], uniseg.StringWidth(seen[j]))
-		}
-		all[i] = seen
-	}
-	var b strings.Builder
-	for _, row := range all {
-		var line strings.Builder
-		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-uniseg.StringWidth(cell))
-			if numeric[i] {
-				line.WriteString(pad + cell)
-			} else {
-				line.WriteString(cell + pad)
-			}
-			line.WriteString("  ")
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
 // NoRows is written below the header of a table without rows.
 const NoRows = "(no rows)"
 
@@ -151,4 +121,29 @@ func Objects(t *clickhousehttp.Table) []json.RawMessage {
 		out[i] = json.RawMessage(b.String())
 	}
 	return out
+}
+
+// RawJSON writes a JSON text, indented, its members and numbers as they are.
+func RawJSON(w io.Writer, text []byte) error {
+	var b bytes.Buffer
+	if err := json.Indent(&b, bytes.TrimSpace(text), "", "  "); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, Escape(b.String())+"\n")
+	return err
+}
+
+// Pairs writes names and what they stand for, one a line.
+func Pairs(w io.Writer, pairs [][2]string) error {
+	width := 0
+	for _, p := range pairs {
+		width = max(width, uniseg.StringWidth(Text(p[0])))
+	}
+	var b strings.Builder
+	for _, p := range pairs {
+		name := Text(p[0])
+		b.WriteString(strings.TrimRight(name+strings.Repeat(" ", width-uniseg.StringWidth(name)+2)+Text(p[1]), " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
