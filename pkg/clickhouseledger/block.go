@@ -32,29 +32,29 @@ func (grainColumn) Type() proto.ColumnType {
 
 // block is a block of rows of usage_ledger, column by column.
 type block struct {
-	grain                                             grainColumn
-	eventID                                           proto.ColUUID
-	org, user, key                                    proto.ColStr
-	period                                            proto.ColDateTime
-	tier, model, reason, scope                        *words
-	guess                                             proto.ColBool
-	events, requests, rejected                        proto.ColInt64
-	input, output, cached                             proto.ColInt128
-	schema                                            proto.ColUInt16
-	requestID                                         proto.ColUUID
-	requestedModel                                    *words
-	reserved, latency                                 proto.ColInt64
-	timestamp                                         proto.ColDateTime64
-	refused                                           proto.ColBool
-	outcome, reservation                              *words
-	estimated                                         proto.ColBool
-	region, instance                                  *words
-	corrects                                          proto.ColUUID
-	topic                                             *words
-	partition                                         proto.ColUInt16
-	offset                                            proto.ColUInt64
-	ingested                                          proto.ColDateTime64
-	generation                                        proto.ColUInt64
+	grain                      grainColumn
+	eventID                    proto.ColUUID
+	org, user, key             proto.ColStr
+	period                     proto.ColDateTime
+	tier, model, reason, scope *words
+	guess                      proto.ColBool
+	events, requests, rejected proto.ColInt64
+	input, output, cached      proto.ColInt128
+	schema                     proto.ColUInt16
+	requestID                  proto.ColUUID
+	requestedModel             *words
+	reserved, latency          proto.ColInt64
+	timestamp                  proto.ColDateTime64
+	refused                    proto.ColBool
+	outcome, reservation       *words
+	estimated                  proto.ColBool
+	region, instance           *words
+	corrects                   proto.ColUUID
+	topic                      *words
+	partition                  proto.ColUInt16
+	offset                     proto.ColUInt64
+	ingested                   proto.ColDateTime64
+	generation                 proto.ColUInt64
 }
 
 func newBlock() *block {

@@ -44,7 +44,7 @@ func (r *rebuild) clock(ctx context.Context) (m moment, err error) {
 // been read from the log up to lookAge after it, though. So if any is lacking, that time is waited for and the log read once more; what is lacking
 // then isn't in the log.
 func (r *rebuild) guard(ctx context.Context, own string, began moment) error {
-	lacking, example, err := r.lacking(ctx, began, guardRange)
+	lacking, _, err := r.lacking(ctx, began, guardRange)
 	if err != nil || lacking == 0 {
 		return err
 	}
@@ -56,7 +56,8 @@ func (r *rebuild) guard(ctx context.Context, own string, began moment) error {
 	if err := r.catchUp(ctx, own); err != nil {
 		return err
 	}
-	if lacking, example, err = r.lacking(ctx, began, guardRange); err != nil || lacking == 0 {
+	lacking, example, err := r.lacking(ctx, began, guardRange)
+	if err != nil || lacking == 0 {
 		return err
 	}
 	if !r.Force {

@@ -48,21 +48,23 @@ const (
 
 // Source is a member of the group.
 type Source struct {
-	cfg    Config
-	log    *slog.Logger // nil for who is no member
-	losses losses
-	client *kafka.Client
-	reader *kafka.Reader
+	cfg       Config
+	log       *slog.Logger // nil for who is no member
+	losses    losses
+	client    *kafka.Client
+	transport *kafka.Transport
+	reader    *kafka.Reader
 }
 
 var _ consume.Source = (*Source)(nil)
 
 func newSource(cfg Config) *Source {
-	return &Source{cfg: cfg, client: &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Timeout: askTimeout, Transport: &kafka.Transport{ClientID: cfg.ClientID}}}
+	transport := &kafka.Transport{ClientID: cfg.ClientID}
+	return &Source{cfg: cfg, transport: transport, client: &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Timeout: askTimeout, Transport: transport}}
 }
 
 // hangUp closes the client's connections.
-func (s *Source) hangUp() { s.client.Transport.(*kafka.Transport).CloseIdleConnections() }
+func (s *Source) hangUp() { s.transport.CloseIdleConnections() }
 
 // await waits until the brokers answer and the topic exists, with a line of log now and then, and gives the partitions.
 func (s *Source) await(ctx context.Context, log *slog.Logger) ([]int, error) {

@@ -153,7 +153,7 @@ func TestB28TextAfterAnEarlyTotalIsBilled(t *testing.T) {
 				}
 			}))
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
+			t.Cleanup(cancel)
 			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, w.url+chatPath, strings.NewReader(hello+`,"stream":true,"stream_options":{"include_usage":true},"max_tokens":1000}`))
 			req.Header.Set("Authorization", "Bearer k1")
 			resp, err := http.DefaultClient.Do(req)
