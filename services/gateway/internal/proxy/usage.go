@@ -32,7 +32,7 @@ func (f *figure) UnmarshalJSON(text []byte) error {
 	if err != nil {
 		v, err := strconv.ParseFloat(string(text), 64)
 		if err != nil || v != math.Trunc(v) || math.Abs(v) > float64(limit.MaxAmount) { // up to there floats are exact
-			return nil
+			return nil //nolint:nilerr // it is no figure, which is no error
 		}
 		n = int64(v)
 	}
