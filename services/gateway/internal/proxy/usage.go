@@ -28,23 +28,18 @@ func (f *figure) UnmarshalJSON(text []byte) error {
 			return nil
 		}
 	}
-	n, whole := integral(string(text))
-	if whole && n >= 0 && n <= limit.MaxAmount/2 {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		v, err := strconv.ParseFloat(string(text), 64)
+		if err != nil || v != math.Trunc(v) || math.Abs(v) > float64(limit.MaxAmount) { // up to there floats are exact
+			return nil //nolint:nilerr // it is no figure, which is no error
+		}
+		n = int64(v)
+	}
+	if n >= 0 && n <= limit.MaxAmount/2 {
 		*f = figure{n, true}
 	}
 	return nil
-}
-
-// integral reads a whole number in whatever form, such as 16, 16.0 or 1.6e1.
-func integral(text string) (n int64, whole bool) {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return n, true
-	}
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil || v != math.Trunc(v) || math.Abs(v) > float64(limit.MaxAmount) { // up to there floats are exact
-		return 0, false
-	}
-	return int64(v), true
 }
 
 // figures is the usage that a server gives.

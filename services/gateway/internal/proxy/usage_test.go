@@ -153,7 +153,6 @@ func TestB28TextAfterAnEarlyTotalIsBilled(t *testing.T) {
 				}
 			}))
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			t.Cleanup(cancel)
 			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, w.url+chatPath, strings.NewReader(hello+`,"stream":true,"stream_options":{"include_usage":true},"max_tokens":1000}`))
 			req.Header.Set("Authorization", "Bearer k1")
 			resp, err := http.DefaultClient.Do(req)
@@ -173,6 +172,7 @@ func TestB28TextAfterAnEarlyTotalIsBilled(t *testing.T) {
 			}
 			r := w.recorded()
 			_ = resp.Body.Close()
+			cancel()
 			if r.InputTokens != 16 || r.OutputTokens != c.out || r.Estimated != c.estimated || r.Outcome != outcome {
 				t.Errorf("%s: %d and %d, estimated %t, %s; want 16 and %d, %s", name, r.InputTokens, r.OutputTokens, r.Estimated, r.Outcome, c.out, outcome)
 			}
