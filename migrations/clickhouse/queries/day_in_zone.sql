@@ -1,4 +1,4 @@
--- What did an org use on a day of its own time zone, hour by hour?
+-- What did an org use on a day in a time zone, hour by hour?
 -- Input:  org: the org; '' is usage without an org
 --         day: the day, as the org's calendar has it (default: today)
 --         zone: IANA name of its time zone, such as Europe/Berlin (default: UTC)

@@ -1,4 +1,4 @@
--- How many requests were refused, why, and to whom?
+-- How many requests were refused, and why, tier by tier?
 -- Input:  from: first day, UTC (default: this month)
 --         to: last day, UTC (default: today)
 -- Output: one row a tier, reason and scope (which limit refused: key, user, model, org), most first. requests: refused ones; under a flood they
