@@ -212,6 +212,20 @@ type SettleRequest struct {
 	Actual    Amounts
 	Meta      string // replaces the reservation's; given back to a repeat
 	Known     bool   // change nothing if the reservation is unknown here
+
+	// Age is how long ago it was used, if that could not be told at once. Where nothing was held for it, what has drained of it meanwhile is not
+	// debited: an outage of an hour is no reason to refuse a minute's limit for an hour. To the millisecond.
+	Age time.Duration
+}
+
+// debit is what a limit is charged of what was used without anything held for it: what a burst of that age has not drained.
+func (r SettleRequest) debit(l Limit) int64 {
+	n := r.Actual[l.Counted]
+	if r.Age == 0 {
+		return n
+	}
+	gone, _ := drained(n, l.Window.Milliseconds(), 0, r.Age.Milliseconds())
+	return max(0, n-gone)
 }
 
 // CancelRequest takes back an open reservation as if it had never been granted.

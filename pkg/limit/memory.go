@@ -306,23 +306,23 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 		out.LeaseWas = time.UnixMilli(res.leaseUntil).UTC()
 	}
 	for _, s := range r.Scopes {
-		m.give(place{r.Shard, s.Name}, s, res, r.Actual, now)
+		m.give(place{r.Shard, s.Name}, s, res, r, now)
 	}
 	res.settled, res.meta, res.until, res.due = true, r.Meta, now+Retention.Milliseconds(), now+EmitGrace.Milliseconds()
 	return out, nil
 }
 
 // give puts what was used in the place of what a reservation holds in a scope, and its slot is free.
-func (m *Memory) give(p place, s Scope, res *reservation, actual Amounts, now int64) {
+func (m *Memory) give(p place, s Scope, res *reservation, r SettleRequest, now int64) {
 	held := slices.Contains(res.scopes, scopeID{s.Kind, s.Name})
 	if s.IfHeld && !held {
 		return
 	}
 	st, _, _ := m.at(p, s.Limits, now, false)
 	for _, l := range s.Limits {
-		delta := actual[l.Counted]
+		delta := r.debit(l)
 		if held {
-			delta -= res.reserved[l.Counted]
+			delta = r.Actual[l.Counted] - res.reserved[l.Counted]
 		}
 		b := st.buckets[idOf(l)]
 		b.add(delta)
@@ -347,7 +347,7 @@ func (m *Memory) Cancel(_ context.Context, r CancelRequest) (bool, error) {
 		return false, nil
 	}
 	for _, s := range r.Scopes {
-		m.give(place{r.Shard, s.Name}, s, res, Amounts{}, now)
+		m.give(place{r.Shard, s.Name}, s, res, SettleRequest{}, now)
 	}
 	delete(m.reservations, key)
 	return true, nil

@@ -199,21 +199,25 @@ func (s Spreader) Settle(ctx context.Context, r SettleRequest) (Settlement, erro
 		s.moveLease(ctx, r.Spread, holder, r.Scopes, out.LeaseWas, time.Time{})
 	}
 	if out.Status == Settled || (out.Status == Unknown && !r.Known) {
-		s.shareOveruse(ctx, r, out.Reserved)
+		s.shareOveruse(ctx, r, out)
 	}
 	return out, nil
 }
 
 // shareOveruse has all shards bear what a request has used beyond what it held, where that is much: in its home alone it would be a debt that
 // the other shards know nothing of. Should it fail, it stays the home's.
-func (s Spreader) shareOveruse(ctx context.Context, r SettleRequest, reserved Amounts) {
+func (s Spreader) shareOveruse(ctx context.Context, r SettleRequest, ended Settlement) {
 	home := r.Spread.shares(r.Scopes, r.Shard)
 	over := make([][]int64, len(r.Scopes))
 	much := false
 	for i, sc := range home {
 		over[i] = make([]int64, len(sc.Limits))
 		for j, l := range sc.Limits {
-			if n := r.Actual[l.Counted] - reserved[l.Counted]; sc.Split && !sc.IfHeld && n > 0 {
+			n := r.Actual[l.Counted] - ended.Reserved[l.Counted]
+			if ended.Status == Unknown {
+				n = r.debit(l)
+			}
+			if sc.Split && !sc.IfHeld && n > 0 {
 				over[i][j] = n
 				much = much || n > l.Capacity/16
 			}

@@ -244,6 +244,9 @@ func (g *generator) next() operation {
 		}}
 	case 7, 8, 9, 10:
 		r := limit.SettleRequest{Subject: user, RequestID: g.id(), Scopes: g.scopes(), Actual: g.usage(), Meta: meta, Known: g.r.IntN(4) == 0}
+		if g.r.IntN(3) == 0 {
+			r.Age = time.Duration(g.amount(200_000)) * time.Millisecond
+		}
 		r.Shard, r.Spread = g.place(r.RequestID, r.Scopes)
 		for i := range r.Scopes {
 			r.Scopes[i].IfHeld = g.r.IntN(5) == 0

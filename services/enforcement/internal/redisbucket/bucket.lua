@@ -262,5 +262,5 @@ local function library()
     end
   end
 
-  return bring, add, leases, state_of, store
+  return bring, add, leases, state_of, store, drained
 end

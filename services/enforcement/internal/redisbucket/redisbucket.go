@@ -307,12 +307,11 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 	if err := r.Validate(); err != nil {
 		return limit.Settlement{}, err
 	}
-	member := memberOf(r.Subject, r.RequestID)
 	mode := "any"
 	if r.Known {
 		mode = "known"
 	}
-	reply, err := l.settle(ctx, r.Shard, member, r.Scopes, r.Actual, r.Meta, mode)
+	reply, err := l.settle(ctx, r, mode)
 	if err != nil {
 		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
 	}
@@ -324,7 +323,7 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 	if err := (limit.SettleRequest{Scopes: r.Scopes}).Validate(); err != nil {
 		return false, err
 	}
-	reply, err := l.settle(ctx, r.Shard, memberOf(r.Subject, r.RequestID), r.Scopes, limit.Amounts{}, r.Meta, "cancel")
+	reply, err := l.settle(ctx, limit.SettleRequest{Shard: r.Shard, Subject: r.Subject, RequestID: r.RequestID, Scopes: r.Scopes, Meta: r.Meta}, "cancel")
 	if err == nil {
 		var s limit.Settlement
 		if s, err = settlement(reply); err == nil {
@@ -334,10 +333,11 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 	return false, fmt.Errorf("cancel on redis: %w", err)
 }
 
-func (l *Limiter) settle(ctx context.Context, shard int, member string, scopes []limit.Scope, actual limit.Amounts, meta, mode string) ([]any, error) {
-	args := appendCounted([]any{l.clock(), len(scopes), limit.Retention.Milliseconds(), member, actual[limit.Requests], actual[limit.Tokens],
-		actual[limit.InputTokens], actual[limit.OutputTokens], meta, limit.EmitGrace.Milliseconds(), mode}, scopes)
-	return settleScript.Run(ctx, l.rdb, keysOf(shard, scopes, member, nil), args...).Slice()
+func (l *Limiter) settle(ctx context.Context, r limit.SettleRequest, mode string) ([]any, error) {
+	member := memberOf(r.Subject, r.RequestID)
+	args := appendCounted([]any{l.clock(), len(r.Scopes), limit.Retention.Milliseconds(), member, r.Actual[limit.Requests], r.Actual[limit.Tokens],
+		r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds(), mode, r.Age.Milliseconds()}, r.Scopes)
+	return settleScript.Run(ctx, l.rdb, keysOf(r.Shard, r.Scopes, member, nil), args...).Slice()
 }
 
 func settlement(reply []any) (limit.Settlement, error) {

@@ -4,11 +4,12 @@
 --
 -- KEYS   n scopes' states, the tombstone, the shard's reservations; all in one hash slot
 -- ARGV   1 now in ms, or ''   2 n   3 retention in ms, 4 the request's field   5..8 actual: requests, tokens, input tokens, output tokens
---        9 meta; to cancel: of the check, or '' for any   10 grace in ms   11 any | known: change nothing if it is unknown | cancel; then for each scope: <kind>=<name>, with ? before it if it is passed over unless
+--        9 meta; to cancel: of the check, or '' for any   10 grace in ms   11 any | known: change nothing if it is unknown | cancel   12 age in
+--        ms: of what was used that long ago, and not held, only what a burst of that age has not drained is debited; then for each scope: <kind>=<name>, with ? before it if it is passed over unless
 --        it is held, number of limits, and as bucket.lua has them signature, format and numbers: capacity, window in ms, what it counts (1..4)
 -- Reply  {status, now, checked at (0: unknown), reserved requests, tokens, input tokens, output tokens, meta of the check, meta of the
 --        settle that counted, emitted (0|1), end of the lease that was settled or 0}; status 1 settled or cancelled, 2 already settled, 3 unknown reservation
-local bring, add, leases, state_of, store = library()
+local bring, add, leases, state_of, store, drained = library()
 local n, open = tonumber(ARGV[2]), KEYS[#KEYS]
 local got = call('MGET', unpack(KEYS, 1, n + 1))
 local known = call('HGET', open, ARGV[4]) or got[n + 1]
@@ -29,7 +30,7 @@ end
 if ARGV[11] == 'cancel' and sub(check_meta, -#ARGV[9]) ~= ARGV[9] and ARGV[9] ~= '' then status = 3 end
 if status == 3 and ARGV[11] ~= 'any' then return {3, now, 0, 0, 0, 0, 0, '', '', 0, 0} end
 
-local arg, reserved = 12, {r, t, i, o}
+local arg, reserved, age = 13, {r, t, i, o}, tonumber(ARGV[12])
 for s = 1, n do
   local limits, optional, id = tonumber(ARGV[arg + 1]), match(ARGV[arg], '^(%??)(.*)$')
   local held = find(scopes, ',' .. id .. ',', 1, true)
@@ -37,7 +38,13 @@ for s = 1, n do
     local scope = bring(limits, arg + 2, got[s], true)
     for l = 1, limits do
       local counted = scope.nums[3 * l]
-      add(scope.values, l, ARGV[4 + counted] - (held and reserved[counted] or 0))
+      local used = tonumber(ARGV[4 + counted])
+      if held then
+        used = used - reserved[counted]
+      elseif age > 0 then
+        used = max(0, used - drained(used, scope.nums[3 * l - 1], 0, age))
+      end
+      add(scope.values, l, used)
     end
     leases(scope, held and not find(scopes, ',~' .. id .. ',', 1, true) and lease_end)
     store(KEYS[s], scope, state_of(scope))
