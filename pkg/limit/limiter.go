@@ -218,16 +218,6 @@ type SettleRequest struct {
 	Age time.Duration
 }
 
-// debit is what a limit is charged of what was used without anything held for it: what a burst of that age has not drained.
-func (r SettleRequest) debit(l Limit) int64 {
-	n := r.Actual[l.Counted]
-	if r.Age == 0 {
-		return n
-	}
-	gone, _ := drained(n, l.Window.Milliseconds(), 0, r.Age.Milliseconds())
-	return max(0, n-gone)
-}
-
 // CancelRequest takes back an open reservation as if it had never been granted.
 type CancelRequest struct {
 	Shard     int

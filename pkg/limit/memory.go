@@ -320,13 +320,14 @@ func (m *Memory) give(p place, s Scope, res *reservation, r SettleRequest, now i
 	}
 	st, _, _ := m.at(p, s.Limits, now, false)
 	for _, l := range s.Limits {
-		delta := r.debit(l)
+		id, used := idOf(l), r.Actual[l.Counted]
+		b := st.buckets[id]
 		if held {
-			delta = r.Actual[l.Counted] - res.reserved[l.Counted]
+			b.add(used - res.reserved[l.Counted])
+		} else {
+			b.addLate(used, id.window, r.Age.Milliseconds())
 		}
-		b := st.buckets[idOf(l)]
-		b.add(delta)
-		st.buckets[idOf(l)] = b
+		st.buckets[id] = b
 	}
 	if held && !res.lent[scopeID{s.Kind, s.Name}] {
 		st.release(res.leaseUntil, now)

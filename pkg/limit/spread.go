@@ -215,7 +215,9 @@ func (s Spreader) shareOveruse(ctx context.Context, r SettleRequest, ended Settl
 		for j, l := range sc.Limits {
 			n := r.Actual[l.Counted] - ended.Reserved[l.Counted]
 			if ended.Status == Unknown {
-				n = r.debit(l)
+				var b bucket
+				b.addLate(n, l.Window.Milliseconds(), r.Age.Milliseconds())
+				n = b.consumed
 			}
 			if sc.Split && !sc.IfHeld && n > 0 {
 				over[i][j] = n

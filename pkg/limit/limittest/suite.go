@@ -620,10 +620,14 @@ func settleLate(w *world) {
 	late(uuid.New(), time.Hour, 2400)
 	wants(750, 1, 3300)
 	late(uuid.New(), 59_999*time.Millisecond, 1)
-	wants(751, 2, 3301)
+	wants(751, 1, 3301)
 	_, id := w.check(500, s)
 	late(id, 30*time.Second, 400)
-	wants(1151, 3, 3701)
+	wants(1151, 2, 3701)
+	for range 40 { // 40 small ones of half a window's age are half of them
+		late(uuid.New(), 30*time.Second, 1)
+	}
+	wants(1171, 22, 3741)
 	if _, err := w.Limiter.Settle(context.Background(), limit.SettleRequest{Shard: w.shard, Subject: w.user, RequestID: uuid.New(), Scopes: []limit.Scope{s}, Age: -1}); err == nil {
 		w.t.Error("a negative age is taken")
 	}

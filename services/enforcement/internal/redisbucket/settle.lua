@@ -41,10 +41,13 @@ for s = 1, n do
       local used = tonumber(ARGV[4 + counted])
       if held then
         used = used - reserved[counted]
-      elseif age > 0 then
-        used = max(0, used - drained(used, scope.nums[3 * l - 1], 0, age))
+      elseif age > 0 then -- to a fraction of a token, else many small ones would never drain
+        local window, gone = scope.nums[3 * l - 1], nil
+        gone, scope.values[2 * l] = drained(used, window, scope.values[2 * l], min(age, window))
+        used = used - gone
       end
       add(scope.values, l, used)
+      if scope.values[2 * l - 1] == 0 then scope.values[2 * l] = 0 end
     end
     leases(scope, held and not find(scopes, ',~' .. id .. ',', 1, true) and lease_end)
     store(KEYS[s], scope, state_of(scope))
