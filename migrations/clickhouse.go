@@ -42,7 +42,7 @@ func ClickHouse(ctx context.Context, db *sql.DB) error {
 	for try := 1; ; try++ {
 		_, err := p.Up(ctx)
 		if err == nil {
-			return nil
+			return secure(ctx, db)
 		}
 		if try == tries || ctx.Err() != nil {
 			return fmt.Errorf("apply the ClickHouse migrations: %w", err)
@@ -52,4 +52,25 @@ func ClickHouse(ctx context.Context, db *sql.DB) error {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// views are those that read for their readers.
+var views = []string{"cost_daily", "invoice_lines", "org_zones", "priced_daily", "prices", "rejections_hourly", "usage_daily", "usage_events", "usage_hourly",
+	"usage_minutely", "usage_quarterly"}
+
+// secure lets views read for their readers that do not: where several processes replace a view and alter it at once, the alteration may be lost. Whoever ends
+// last sees that.
+func secure(ctx context.Context, db *sql.DB) error {
+	for _, v := range views {
+		var lost bool
+		err := db.QueryRowContext(ctx, `SELECT count() > 0 FROM system.tables WHERE database = currentDatabase() AND name = $1 AND engine = 'View'
+			AND create_table_query NOT LIKE '%SQL SECURITY DEFINER%'`, v).Scan(&lost)
+		if err == nil && lost {
+			_, err = db.ExecContext(ctx, "ALTER TABLE "+v+" MODIFY SQL SECURITY DEFINER DEFINER = CURRENT_USER")
+		}
+		if err != nil {
+			return fmt.Errorf("have the view %s read for its readers: %w", v, err)
+		}
+	}
+	return nil
 }
