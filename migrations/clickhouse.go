@@ -33,7 +33,7 @@ func ClickHouseFS() fs.FS {
 // itself must exist. It may run in several processes at once: goose has no lock for ClickHouse, and ClickHouse none to offer, so
 // each statement can run twice and a version noted twice reads as noted once. A process that is a file ahead may have removed what a
 // statement of this one needs; it has noted the files before that one, so that another try begins behind them. An error may leave a
-// file half applied: the next call finishes it.
+// file half applied: the next call finishes it. At its end it gives views back what such a race has taken from them.
 func ClickHouse(ctx context.Context, db *sql.DB) error {
 	p, err := goose.NewProvider(goose.DialectClickHouse, db, ClickHouseFS(), goose.WithSlog(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -58,19 +58,36 @@ func ClickHouse(ctx context.Context, db *sql.DB) error {
 var views = []string{"cost_daily", "invoice_lines", "org_zones", "priced_daily", "prices", "rejections_hourly", "usage_daily", "usage_events", "usage_hourly",
 	"usage_minutely", "usage_quarterly"}
 
+//go:embed unsecured_views.sql
+var unsecuredViews string
+
 // secure lets views read for their readers that do not: where several processes replace a view and alter it at once, the alteration may be lost. Whoever ends
 // last sees that.
 func secure(ctx context.Context, db *sql.DB) error {
-	for _, v := range views {
-		var lost bool
-		err := db.QueryRowContext(ctx, `SELECT count() > 0 FROM system.tables WHERE database = currentDatabase() AND name = $1 AND engine = 'View'
-			AND create_table_query NOT LIKE '%SQL SECURITY DEFINER%'`, v).Scan(&lost)
-		if err == nil && lost {
+	lost, err := unsecured(ctx, db)
+	for _, v := range lost {
+		if err == nil {
 			_, err = db.ExecContext(ctx, "ALTER TABLE "+v+" MODIFY SQL SECURITY DEFINER DEFINER = CURRENT_USER")
 		}
-		if err != nil {
-			return fmt.Errorf("have the view %s read for its readers: %w", v, err)
-		}
+	}
+	if err != nil {
+		return fmt.Errorf("have ClickHouse's views read for their readers: %w", err)
 	}
 	return nil
+}
+
+func unsecured(ctx context.Context, db *sql.DB) (names []string, err error) {
+	rows, err := db.QueryContext(ctx, unsecuredViews, views)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // Err tells what failed
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
 }

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -12,6 +13,7 @@ var sink []byte
 // While 48 MiB become garbage beside a small heap there is no collection, and the floor itself is not collected either.
 func TestSmallHeapIsNotCollectedEveryFewMegabytes(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	CollectLessOften()
 	for range 2 {
 		runtime.GC()
@@ -28,6 +30,8 @@ func TestSmallHeapIsNotCollectedEveryFewMegabytes(t *testing.T) {
 }
 
 func TestOperatorsOwnSettingOfTheCollectorStands(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	for name, set := range map[string]func() func(){
 		"GOGC":       func() func() { was := debug.SetGCPercent(50); return func() { debug.SetGCPercent(was) } },
 		"GOMEMLIMIT": func() func() { was := debug.SetMemoryLimit(1 << 30); return func() { debug.SetMemoryLimit(was) } },

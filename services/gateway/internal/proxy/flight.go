@@ -195,7 +195,7 @@ func (f *flight) failedBy(err error) error {
 	return err
 }
 
-// alive gives the client its time to read the next bytes, or a sixteenth less: a deadline for each chunk of a stream costs as much as the chunk.
+// alive gives the client its time to read the next bytes, or a sixteenth less: not every chunk of a stream needs a deadline of its own.
 func (s *Server) alive(x *exchange) {
 	now := time.Now()
 	if now.Sub(x.alive) < s.o.Stall/16 {
