@@ -26,7 +26,7 @@ func (f *flight) fly() error {
 		return nil
 	}
 	f.begun = true
-	resp, err := s.send(ctx, x, f.req)
+	resp, err := s.send(ctx, x, x.r.URL.Path, f.req)
 	if err != nil {
 		f.begun = f.ctx.Err() != nil // of a client that left nobody knows how far the server got; one that failed has produced nothing
 		return f.failedBy(err)

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -215,23 +214,4 @@ func (f *flight) reserve() error {
 	}
 	s.limits(x.w.Header(), res.Decision)
 	return nil
-}
-
-// models lists what the server has. It costs nothing, but is for those who may ask for something.
-func (s *Server) models(x *exchange) error {
-	d, err := s.look(x.r.Context(), x)
-	if err != nil {
-		return err
-	}
-	s.limits(x.w.Header(), d)
-	resp, err := s.send(x.r.Context(), x, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := s.readAnswer(resp)
-	if err != nil {
-		return err
-	}
-	return s.whole(x, resp, bytes.NewReader(text), len(text))
 }

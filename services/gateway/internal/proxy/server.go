@@ -123,7 +123,8 @@ func New(o Options) *Server {
 	s.route("/v1/chat/completions", http.MethodPost, s.generate(tokens.Chat))
 	s.route("/v1/completions", http.MethodPost, s.generate(tokens.Completion))
 	s.route("/v1/embeddings", http.MethodPost, s.generate(tokens.Embedding))
-	s.route("/v1/models", http.MethodGet, s.models)
+	s.route(modelsPath, http.MethodGet, s.models)
+	s.route(modelsPath+"/{id...}", http.MethodGet, s.model) // an id may have slashes
 	s.mux.Handle("/", s.handle("other", notFound))
 	return s
 }

@@ -29,9 +29,13 @@ var usable = map[int]bool{http.StatusOK: true, http.StatusCreated: true, http.St
 // errIdle is the cause for which a request to the server is given up.
 var errIdle = errors.New("the inference server has sent nothing for too long")
 
-// send asks the inference server. The answer's body is decoded: gzip, br and zstd are undone whether or not the client could.
-func (s *Server) send(ctx context.Context, x *exchange, req *body.Request) (*http.Response, error) {
-	out, err := http.NewRequestWithContext(ctx, x.r.Method, s.o.Upstream.JoinPath(x.r.URL.Path).String(), nil)
+// send asks the inference server, by POST if there is a body. The answer's body is decoded: gzip, br and zstd are undone whether or not the client could.
+func (s *Server) send(ctx context.Context, x *exchange, path string, req *body.Request) (*http.Response, error) {
+	method := http.MethodGet
+	if req != nil {
+		method = http.MethodPost
+	}
+	out, err := http.NewRequestWithContext(ctx, method, s.o.Upstream.JoinPath(path).String(), nil)
 	if err != nil {
 		return nil, err
 	}

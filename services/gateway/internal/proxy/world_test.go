@@ -189,19 +189,25 @@ func (w *world) ask(path, body string, header ...string) (*http.Response, string
 	if err != nil && resp.Header.Get("Content-Type") != "text/event-stream" {
 		w.t.Fatal(err)
 	}
+	w.conforms(req, resp, text)
+	return resp, string(text)
+}
+
+// conforms holds an answer in JSON against the contract.
+func (w *world) conforms(req *http.Request, resp *http.Response, text []byte) {
+	w.t.Helper()
 	if v, err := contract(); err != nil {
 		w.t.Fatal(err)
-	} else if listed := resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed; listed && resp.Header.Get("Content-Type") == "application/json" {
+	} else if listed := (resp.StatusCode != http.StatusNotFound || req.Method == http.MethodGet) && resp.StatusCode != http.StatusMethodNotAllowed; listed && resp.Header.Get("Content-Type") == "application/json" {
 		again := *resp
 		again.Body = io.NopCloser(bytes.NewReader(text))
 		again.Header = resp.Header.Clone()
 		asked := req.Clone(w.t.Context())
 		asked.URL.Host = "localhost:8080"
 		if ok, errs := v.ValidateHttpResponse(asked, &again); !ok {
-			w.t.Errorf("%s: the answer %d breaks the contract: %v\n%s", path, resp.StatusCode, errs, text)
+			w.t.Errorf("%s: the answer %d breaks the contract: %v\n%s", req.URL.Path, resp.StatusCode, errs, text)
 		}
 	}
-	return resp, string(text)
 }
 
 // recorded waits for the one record.
@@ -230,7 +236,7 @@ func (w *world) recorded() client.RecordRequest {
 	}
 }
 
-// get asks for a path.
+// get asks for a path, and holds the answer against the contract.
 func (w *world) get(path string) (*http.Response, string) {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+path, nil)
@@ -247,5 +253,6 @@ func (w *world) get(path string) (*http.Response, string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.conforms(req, resp, text)
 	return resp, string(text)
 }
