@@ -20,6 +20,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/redisurl"
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/dialect"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/proxy"
 	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
@@ -48,7 +49,8 @@ type Config struct {
 	Dialect      string        `env:"TOLLGATE_HEADER_DIALECT" envDefault:"tollgate"`
 	Predicted    int64         `env:"TOLLGATE_PREDICTED_OUTPUT" envDefault:"1024"` // tokens
 	MaxBody      int64         `env:"TOLLGATE_MAX_BODY_BYTES" envDefault:"20971520"`
-	MaxBodies    int64         `env:"TOLLGATE_MAX_BODIES_BYTES" envDefault:"536870912"` // of all requests together
+	MaxBodies    int64         `env:"TOLLGATE_MAX_BODIES_BYTES" envDefault:"536870912"`  // of all requests together
+	MaxAnswers   int64         `env:"TOLLGATE_MAX_ANSWERS_BYTES" envDefault:"536870912"` // of all answers together that are no streams
 	UpstreamWait time.Duration `env:"TOLLGATE_UPSTREAM_TIMEOUT" envDefault:"10m"`
 	UpstreamIdle time.Duration `env:"TOLLGATE_UPSTREAM_IDLE_TIMEOUT" envDefault:"2m"`
 	ClientStall  time.Duration `env:"TOLLGATE_CLIENT_STALL_TIMEOUT" envDefault:"1m"`
@@ -136,6 +138,7 @@ func (c *Config) Validate() error {
 		{"TOLLGATE_PREDICTED_OUTPUT", c.Predicted, 1, limit.MaxAmount},
 		{"TOLLGATE_MAX_BODY_BYTES", c.MaxBody, 1 << 10, 1 << 30},
 		{"TOLLGATE_MAX_BODIES_BYTES", c.MaxBodies, c.MaxBody, 1 << 40},
+		{"TOLLGATE_MAX_ANSWERS_BYTES", c.MaxAnswers, 2 * proxy.MaxAnswer, 1 << 40},
 		{"TOLLGATE_CONNECTIONS", int64(c.Connections), 1, 1 << 20},
 	} {
 		if f.v < f.min || f.v > f.max {

@@ -130,7 +130,7 @@ func newAPI(cfg Config, finder identity.Finder, enforcement *client.Enforcement,
 	}
 	return proxy.New(proxy.Options{Identities: finder, Enforcement: enforcement, Counter: counter, Dialect: wording, Upstream: upstream,
 		UpstreamKey: cfg.UpstreamKey.Reveal(), Transport: transport, ForwardHeaders: cfg.ForwardHeaders, Models: cfg.Models, MaxOutput: most,
-		Predicted: cfg.Predicted, MaxBody: cfg.MaxBody, MaxBodies: cfg.MaxBodies, HeaderWait: cfg.UpstreamWait, IdleWait: cfg.UpstreamIdle,
+		Predicted: cfg.Predicted, MaxBody: cfg.MaxBody, MaxBodies: cfg.MaxBodies, MaxAnswers: cfg.MaxAnswers, HeaderWait: cfg.UpstreamWait, IdleWait: cfg.UpstreamIdle,
 		Stall: cfg.ClientStall, Health: health, Registry: reg, Log: log}), nil
 }
 

@@ -33,7 +33,7 @@ func (f *flight) fly() error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	f.req.Drop() // the server has it; a stream may last for long
-	x.forget()
+	x.body.free()
 	resp.Body = &watched{resp.Body, idle, s.o.IdleWait}
 	s.m.firstByte.WithLabelValues(s.m.label(f.res.Decision.Model)).Observe(time.Since(x.arrived).Seconds())
 	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode == http.StatusOK && err == nil && kind == "text/event-stream" {
@@ -60,11 +60,8 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 	if failed {
 		f.begun = false // it has produced nothing
 	}
-	text, err := f.s.readAnswer(resp)
-	switch {
-	case err != nil && errors.Is(context.Cause(ctx), errIdle):
-		return f.failedBy(upstreamFailed(http.StatusGatewayTimeout, "upstream_timeout", "The inference server stopped in the middle of its answer.", err))
-	case err != nil:
+	text, err := f.s.readAnswer(ctx, f.x, resp)
+	if err != nil {
 		return f.failedBy(err)
 	}
 	var c chunk
@@ -93,14 +90,29 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 	return f.s.whole(f.x, resp, bytes.NewReader(text), len(text))
 }
 
-// readAnswer reads an answer that is no stream to its end.
-func (s *Server) readAnswer(resp *http.Response) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(resp.Body, s.o.MaxAnswer+1))
+// MaxAnswer is how many bytes an answer may have that is no stream, unless Options say otherwise.
+const MaxAnswer = 64 << 20
+
+// firstAnswer is how much room an answer gets before its server has sent anything. A request that will have one gets it before it is decided.
+const firstAnswer = 16 << 10
+
+// readAnswer reads an answer that is no stream to its end. Its memory is the exchange's until its end.
+func (s *Server) readAnswer(ctx context.Context, x *exchange, resp *http.Response) ([]byte, error) {
+	tooLarge := upstreamFailed(http.StatusBadGateway, "upstream_too_large", fmt.Sprintf("The inference server's answer is larger than %d bytes.", s.o.MaxAnswer), nil)
+	if resp.ContentLength > s.o.MaxAnswer {
+		return nil, tooLarge
+	}
+	text, err := fill(resp.Body, resp.ContentLength, firstAnswer, s.o.MaxAnswer+1, func(n int64) error { return x.answer.grow(ctx, n) })
+	var full *apiError
 	switch {
+	case errors.As(err, &full):
+		return nil, err
+	case err != nil && errors.Is(context.Cause(ctx), errIdle):
+		return nil, upstreamFailed(http.StatusGatewayTimeout, "upstream_timeout", "The inference server stopped in the middle of its answer.", err)
 	case err != nil:
 		return nil, upstreamFailed(http.StatusBadGateway, "upstream_cut", "The inference server broke its answer off.", err)
 	case int64(len(text)) > s.o.MaxAnswer:
-		return nil, upstreamFailed(http.StatusBadGateway, "upstream_too_large", fmt.Sprintf("The inference server's answer is larger than %d bytes.", s.o.MaxAnswer), nil)
+		return nil, tooLarge
 	}
 	return text, nil
 }

@@ -219,10 +219,12 @@ func TestTheMemoryOfAllBodiesIsBounded(t *testing.T) {
 	holds(20*firstRead + 8_000_000) // the stream's is forgotten
 }
 
-func (s *Server) held() int64 {
-	s.bodies.mu.Lock()
-	defer s.bodies.mu.Unlock()
-	return s.bodies.all
+func (s *Server) held() int64 { return s.bodies.taken() }
+
+func (r *room) taken() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all
 }
 
 // A large body reaches the server whole, whatever room it got at first.

@@ -36,6 +36,10 @@ func (s *Server) model(x *exchange) error {
 
 // listed asks the server for its models, and answers with what pick takes of a good answer.
 func (s *Server) listed(x *exchange, pick func(d client.Decision, text []byte) ([]byte, error)) error {
+	defer x.answer.free()
+	if err := x.answer.held.grow(firstAnswer); err != nil {
+		return err
+	}
 	d, err := s.look(x.r.Context(), x)
 	if err != nil {
 		return err
@@ -46,7 +50,7 @@ func (s *Server) listed(x *exchange, pick func(d client.Decision, text []byte) (
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, err := s.readAnswer(resp)
+	text, err := s.readAnswer(x.r.Context(), x, resp)
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,7 @@ func (s *Server) identified(h handlerFunc) handlerFunc {
 		if x.who, err = s.o.Identities.Find(x.r.Context(), x.token); err != nil {
 			return err
 		}
+		x.answer = answerRoom{held: held{room: s.answers, who: x.who.Subject}, beside: s.beside}
 		if err = h(x); err == nil {
 			return nil
 		}
@@ -115,7 +116,8 @@ func (s *Server) checkRequest(x *exchange, model string) client.CheckRequest {
 // generate serves the paths that use tokens.
 func (s *Server) generate(kind tokens.Kind) handlerFunc {
 	return func(x *exchange) error {
-		defer x.forget()
+		defer x.body.free()
+		defer x.answer.free()
 		text, err := s.readBody(x)
 		if err != nil {
 			return err
@@ -129,6 +131,11 @@ func (s *Server) generate(kind tokens.Kind) handlerFunc {
 			return err
 		}
 		x.model = req.Model
+		if !req.Stream {
+			if err := x.answer.held.grow(firstAnswer); err != nil {
+				return err
+			}
+		}
 		f := &flight{s: s, x: x, kind: kind, req: req, ctx: x.r.Context()}
 		f.used.newText = func() *tokens.Text { return s.o.Counter.NewText(f.res.Decision.Model) }
 		counted, err := s.o.Counter.Count(kind, req.Model, text)

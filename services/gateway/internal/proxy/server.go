@@ -64,6 +64,7 @@ type Options struct {
 	MaxBody     int64            // bytes; 20 MiB if 0
 	MaxBodies   int64            // bytes of all bodies together; of one subject's, a quarter of it, or MaxBody if that is more; 512 MiB if 0
 	MaxAnswer   int64            // bytes of an answer that is no stream; 64 MiB if 0
+	MaxAnswers  int64            // bytes of all such answers together, two of the largest at least; of one subject's, a quarter of it, or MaxAnswer if that is more; 512 MiB if 0
 	BodyWait    time.Duration    // for a request's body; 2 min if 0
 	HeaderWait  time.Duration    // for the server's header; 10 min if 0
 	IdleWait    time.Duration    // for the next bytes of an answer; 2 min if 0
@@ -83,8 +84,10 @@ type Server struct {
 	m       *metrics
 	http    *observe.HTTPMetrics
 	mux     *http.ServeMux
-	bodies  *bodies
-	pending pending // requests, and settlements
+	bodies  *room
+	answers *room
+	beside  chan struct{} // of one place: see answerRoom
+	pending pending       // requests, and settlements
 }
 
 // New makes the handler.
@@ -110,7 +113,10 @@ func New(o Options) *Server {
 		o.MaxBodies = max(512<<20, o.MaxBody)
 	}
 	if o.MaxAnswer == 0 {
-		o.MaxAnswer = 64 << 20
+		o.MaxAnswer = MaxAnswer
+	}
+	if o.MaxAnswers == 0 {
+		o.MaxAnswers = max(512<<20, 2*o.MaxAnswer)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -118,7 +124,12 @@ func New(o Options) *Server {
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 	}
-	s := &Server{o: o, m: newMetrics(o.Registry, o.Models), http: observe.NewHTTPMetrics(o.Registry), mux: http.NewServeMux(), bodies: newBodies(o.MaxBodies, o.MaxBody)}
+	s := &Server{o: o, m: newMetrics(o.Registry, o.Models), http: observe.NewHTTPMetrics(o.Registry), mux: http.NewServeMux(), beside: make(chan struct{}, 1)}
+	s.bodies = newRoom("Too many large requests of yours are on their way at once. Try again when some of them are answered.",
+		"Too many large requests are on their way at once. Try again.", max(o.MaxBodies, o.MaxBody+1), o.MaxBody+1)
+	// One answer has its place beside the others. Of the byte too many an error is made.
+	s.answers = newRoom("Too many large answers are on their way to you at once. Try again when you have read some of them.",
+		"Too many large answers are on their way at once. Try again.", o.MaxAnswers-o.MaxAnswer, o.MaxAnswer+1)
 	o.Health.Mount(s.mux, o.Registry)
 	s.route("/v1/chat/completions", http.MethodPost, s.generate(tokens.Chat))
 	s.route("/v1/completions", http.MethodPost, s.generate(tokens.Completion))
@@ -155,7 +166,8 @@ type exchange struct {
 	arrived time.Time
 	token   string
 	who     identity.Identity
-	body    held   // its memory
+	body    held // its memory
+	answer  answerRoom
 	model   string // that was asked for; "" until it is known
 	outcome string
 	alive   time.Time // when the client was last given its time to read
