@@ -9,6 +9,11 @@
 // being made by an old one. Whoever gets a decision by a later version than the entry's asks again (Confirm). So a revoked key and a rotated secret
 // are refused from the next request on, whatever was cached.
 //
+// A secret that nobody has is remembered for a few seconds. That keeps no new key waiting: nobody can have asked for its secret, 130 random bits, before
+// the key was stored, and what is announced of any key forgets them all. Secrets that are not cached are looked up a few at a time, so a flood of
+// made-up ones takes half of the connections to Postgres at most, and keys that are known pass it by. It can still hold up a key's first use: if it makes
+// more look-ups than these few connections can, that waits its turn, for LookupWait at most, and is then told to come again (503).
+//
 // Postgres away: keys that are cached serve; others get ErrUnavailable.
 //
 // # Sessions
