@@ -25,6 +25,7 @@ require (
 	github.com/tiktoken-go/tokenizer v0.10.0
 	github.com/tollgate-dev/tollgate/pkg v0.0.0-00010101000000-000000000000
 	github.com/tollgate-dev/tollgate/schemas v0.0.0-00010101000000-000000000000
+	golang.org/x/net v0.62.0
 	golang.org/x/sync v0.25.0
 	golang.org/x/time v0.15.0
 )
@@ -65,7 +66,6 @@ require (
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.opentelemetry.io/proto/otlp v1.11.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
-	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/text v0.44.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261110000943-09e21b237f2c // indirect

@@ -168,12 +168,7 @@ func serve(ctx context.Context, stack *lifecycle.Stack, cfg Config, log *slog.Lo
 	if err != nil {
 		return nil, fmt.Errorf("listen for the API: %w", err)
 	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	// Bodies of 20 MiB and answers of minutes take their time: package proxy bounds each of its waits instead.
-	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
-		Protocols: protocols, HTTP2: http2Limits(), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	srv := newServer(log, api)
 	stack.Go("http server", func(ctx context.Context) error {
 		failed := make(chan error, 1)
 		go func() { failed <- srv.Serve(l) }()
@@ -197,9 +192,25 @@ func serve(ctx context.Context, stack *lifecycle.Stack, cfg Config, log *slog.Lo
 	return l.Addr(), nil
 }
 
+// newServer speaks HTTP/1.1, and HTTP/2 to who begins with it.
+func newServer(log *slog.Logger, api http.Handler) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	// Bodies of 20 MiB and answers of minutes take their time: package proxy bounds each of its waits instead.
+	return &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
+		Protocols: protocols, HTTP2: http2Limits(), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+}
+
+// What a connection may ask for: see the package comment.
+const (
+	maxHeader  = 32 << 10
+	maxStreams = 250
+)
+
 // http2Limits bounds what one HTTP/2 connection may hold: streams, their headers, and what is on its way to us unread. A peer that is gone without a
 // word is found by a ping.
 func http2Limits() *http.HTTP2Config {
-	return &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReceiveBufferPerConnection: 4 << 20, MaxReceiveBufferPerStream: 1 << 20,
+	return &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: 4 << 20, MaxReceiveBufferPerStream: 1 << 20,
 		SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: 2 * time.Minute}
 }
