@@ -173,8 +173,11 @@ func (g *answering) stream(ctx context.Context) {
 		}
 		for c := range g.choices() {
 			e := g.envelope(true, []any{g.shape.delta(c, tokenText(i, g.Script.ContentBytes), i == 0, nil)})
-			if g.Script.Usage == "each" {
+			switch g.Script.Usage {
+			case "each":
 				e["usage"], g.a.Told = g.usage(g.a.Produced+1), true
+			case "each choice":
+				e["usage"], g.a.Told = g.usage(i+1), true
 			}
 			if !g.event(e) {
 				return
@@ -188,14 +191,17 @@ func (g *answering) stream(ctx context.Context) {
 	}
 	for c := range g.choices() {
 		e := g.envelope(true, []any{g.shape.delta(c, "", false, finish)})
-		if g.Script.Usage == "finish" && c == g.choices()-1 {
+		switch {
+		case g.Script.Usage == "finish" && c == g.choices()-1:
 			e["usage"], g.a.Told = g.usage(g.a.Produced), true
+		case g.Script.Usage == "each choice", g.Script.Usage == "finish choice":
+			e["usage"], g.a.Told = g.usage(n), true
 		}
 		if !g.event(e) {
 			return
 		}
 	}
-	if g.Script.Usage != "none" && (g.StreamOptions.IncludeUsage || g.Script.Usage != "") {
+	if g.Script.Usage != "none" && g.Script.Usage != "finish choice" && (g.StreamOptions.IncludeUsage || g.Script.Usage != "") {
 		e := g.envelope(true, []any{})
 		e["usage"] = g.usage(g.a.Produced)
 		if !g.event(e) {

@@ -30,20 +30,22 @@ var DefaultModels = []string{"grok-2", "grok-2-mini", "grok-4"}
 
 // Script says how a request is to be answered. The zero value is a sound answer.
 type Script struct {
-	Tokens       int    `json:"tokens,omitempty"`        // of output, whatever the request's limit
-	Prompt       int    `json:"prompt,omitempty"`        // input tokens that the usage tells
-	Cached       int    `json:"cached,omitempty"`        // of them, from a cache
-	DelayMS      int    `json:"delay_ms,omitempty"`      // before the answer's header
-	PaceMS       int    `json:"pace_ms,omitempty"`       // between tokens
-	StallAfter   int    `json:"stall_after,omitempty"`   // tokens, then nothing until the client leaves
-	CutAfter     int    `json:"cut_after,omitempty"`     // tokens, then the connection breaks
-	EndAfter     int    `json:"end_after,omitempty"`     // tokens, then the stream ends as if it were whole, without finish_reason and [DONE]
-	Status       int    `json:"status,omitempty"`        // an error of this status instead of an answer
-	RetryAfter   int    `json:"retry_after,omitempty"`   // seconds, beside Status
-	Malformed    bool   `json:"malformed,omitempty"`     // events that are no JSON, and comments, among the others
-	CRLF         bool   `json:"crlf,omitempty"`          // line ends
-	Bytewise     bool   `json:"bytewise,omitempty"`      // each byte is flushed by itself
-	Usage        string `json:"usage,omitempty"`         // "" as asked; "none"; "each": running totals on every chunk; "finish": in the finish chunk and again by itself
+	Tokens     int    `json:"tokens,omitempty"`      // of output, whatever the request's limit
+	Prompt     int    `json:"prompt,omitempty"`      // input tokens that the usage tells
+	Cached     int    `json:"cached,omitempty"`      // of them, from a cache
+	DelayMS    int    `json:"delay_ms,omitempty"`    // before the answer's header
+	PaceMS     int    `json:"pace_ms,omitempty"`     // between tokens
+	StallAfter int    `json:"stall_after,omitempty"` // tokens, then nothing until the client leaves
+	CutAfter   int    `json:"cut_after,omitempty"`   // tokens, then the connection breaks
+	EndAfter   int    `json:"end_after,omitempty"`   // tokens, then the stream ends as if it were whole, without finish_reason and [DONE]
+	Status     int    `json:"status,omitempty"`      // an error of this status instead of an answer
+	RetryAfter int    `json:"retry_after,omitempty"` // seconds, beside Status
+	Malformed  bool   `json:"malformed,omitempty"`   // events that are no JSON, and comments, among the others
+	CRLF       bool   `json:"crlf,omitempty"`        // line ends
+	Bytewise   bool   `json:"bytewise,omitempty"`    // each byte is flushed by itself
+	Usage      string `json:"usage,omitempty"`       // "" as asked; "none"; "each": running totals on every chunk; "finish": in the finish chunk and again by itself;
+	// "each choice": each choice's running total on its every chunk, and that of all by itself, as vLLM's continuous_usage_stats; "finish choice": each
+	// choice's total in its finish chunk, and none of all
 	Encoding     string `json:"encoding,omitempty"`      // gzip, br or zstd
 	Echo         bool   `json:"echo,omitempty"`          // the bytes that came are the answer
 	ContentBytes int    `json:"content_bytes,omitempty"` // of each token's text, instead of its own

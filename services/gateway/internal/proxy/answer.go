@@ -76,7 +76,7 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 		}
 	}
 	for _, u := range told {
-		f.used.tell(u)
+		f.used.tell(all, u)
 	}
 	f.used.ended = true
 	outcome := outcomeCompleted

@@ -146,6 +146,7 @@ func (s *Server) generate(kind tokens.Kind) handlerFunc {
 		if counted.Prompts > 1 {
 			f.choices = min(req.Choices, maxChoices) * min(counted.Prompts, maxChoices)
 		}
+		f.used.choices = f.choices
 		f.output, f.bounded = s.reserveFor(kind, req, f.choices)
 		s.pending.begin()
 		defer s.pending.end()

@@ -95,7 +95,7 @@ func (st *streaming) event() []byte {
 	}
 	for _, ch := range c.Choices {
 		st.used.add(ch)
-		if ch.FinishReason != nil {
+		if ch.FinishReason != nil && int64(len(st.finished)) < st.choices { // a server may name more answers than were asked for
 			st.finished[ch.Index] = true
 		}
 	}
@@ -103,10 +103,13 @@ func (st *streaming) event() []byte {
 	if !c.Usage {
 		return raw
 	}
-	there := false
+	there, index := false, all
+	if len(c.Choices) == 1 {
+		index = max(0, c.Choices[0].Index)
+	}
 	usages(data, func(u figures) {
 		there = true
-		st.used.tell(u)
+		st.used.tell(index, u)
 	})
 	switch {
 	case st.req.IncludeUsage || !there:

@@ -229,9 +229,86 @@ func TestTheLargestFiguresStayExact(t *testing.T) {
 	m := meter{newText: func() *tokens.Text { return counter().NewText("grok-2") }}
 	var u figures
 	_ = u.UnmarshalJSON([]byte(`{"prompt_tokens":4503599627370495,"completion_tokens":"4503599627370495"}`))
-	m.tell(u)
+	m.tell(all, u)
 	m.ended = true
 	if n, told := m.produced(); n != 1<<52-1 || !told || m.input.n != 1<<52-1 {
 		t.Error(n, told, m.input)
+	}
+}
+
+// B32, its kind: with several answers to a request, what is settled is the server's own count, of all of them, in whichever way it tells it.
+func TestB32UsageOfSeveralAnswersIsTheServersOwnCount(t *testing.T) {
+	for _, usage := range []string{"", "each", "finish", "each choice", "finish choice"} {
+		for _, n := range []int{1, 2, 3, 8} {
+			for _, length := range []int{1, 2, 40} {
+				for _, stream := range []bool{true, false} {
+					w := newWorld(t, nil)
+					resp, _ := w.ask(chatPath, hello+fmt.Sprintf(`,"n":%d,"max_tokens":1000,"stream":%t,"x_sim":{"prompt":16,"tokens":%d,"usage":%q}}`, n, stream, length, usage))
+					r, a := w.recorded(), w.up.Answers()[resp.Header.Get("X-Request-Id")]
+					if !a.Told || a.Produced != n*length || r.OutputTokens != int64(a.Produced) || r.InputTokens != 16 || r.Estimated || r.Outcome != "completed" {
+						t.Errorf("usage %q, %d answers of %d tokens, stream %t: %+v; the server produced %d", usage, n, length, stream, r, a.Produced)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A server's totals are of one answer or of all: it can't be asked, and both are read right, also when the stream is cut, when tokens come several at
+// once, and when one answer ends long before the other.
+func TestB32TotalsOfOneAnswerAndOfAllAreToldApart(t *testing.T) {
+	// chunk is so many tokens of an answer, of four letters each, and a total.
+	chunk := func(index, tokens, total int) string {
+		return fmt.Sprintf(`{"id":"x","choices":[{"index":%d,"delta":{"content":%q}}],"usage":{"prompt_tokens":16,"completion_tokens":%d}}`, index, strings.Repeat(" one", tokens), total)
+	}
+	turns := func(n, rounds, step int, ofAll bool) (out []string) {
+		for i := range rounds {
+			for c := range n {
+				total := step * (i + 1)
+				if ofAll {
+					total = step * (i*n + c + 1)
+				}
+				out = append(out, chunk(c, step, total))
+			}
+		}
+		return out
+	}
+	var after []string // one answer, then the other
+	for c, length := range []int{40, 10} {
+		for i := range length {
+			after = append(after, chunk(c, 1, i+1))
+		}
+	}
+	ends := func(n int) (out []string) {
+		for c := range n {
+			out = append(out, fmt.Sprintf(`{"id":"x","choices":[{"index":%d,"delta":{},"finish_reason":"stop"}]}`, c))
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		n      int
+		events []string
+		want   int64
+	}{
+		"each one's":                   {2, turns(2, 50, 1, false), 100},
+		"of all":                       {2, turns(2, 50, 1, true), 100},
+		"each one's, three at once":    {4, turns(4, 20, 3, false), 240},
+		"of all, three at once":        {4, turns(4, 20, 3, true), 240},
+		"each one's, after another":    {2, after, 50},
+		"each one's, then that of all": {2, append(turns(2, 50, 1, false), usageOf(`{"prompt_tokens":16,"completion_tokens":100}`)), 100},
+		"more answers than asked for":  {2, turns(5, 20, 1, true), 100},
+		"an index below 0":             {2, append(turns(1, 50, 1, true), chunk(-7, 1, 51)), 51},
+	} {
+		for _, cut := range []bool{true, false} {
+			events, outcome := c.events, "failed"
+			if !cut {
+				events, outcome = append(append([]string{}, events...), ends(c.n)...), "completed"
+			}
+			w := newWorld(t, from(t, sends(says(events...), 1<<20)))
+			w.ask(chatPath, hello+fmt.Sprintf(`,"stream":true,"n":%d,"max_tokens":1000}`, c.n))
+			if r := w.recorded(); r.OutputTokens != c.want || r.InputTokens != 16 || r.Estimated || r.Outcome != outcome {
+				t.Errorf("%s, cut %t: %+v, want %d", name, cut, r, c.want)
+			}
+		}
 	}
 }
