@@ -14,7 +14,7 @@
 // # What a stream's client sees
 //
 // Events pass byte for byte, but for the usage of clients that did not ask for it: an event that bears no choices is dropped with it, and the usage of
-// any other is set to null, however the server lays its lines out. An event has 8 MiB at most. Events are flushed as they come; those that are here
+// any other is set to null, however the server lays its lines out. An event has 8 MiB and 16,384 lines at most. Events are flushed as they come; those that are here
 // at once leave at once, and the header leaves with the first, or after headerWithin. A stream that the server breaks off ends in an error event and a
 // broken connection, never in [DONE]; before its first byte it is a 502. One whose quota is used up ends in finish_reason "length" and [DONE].
 //

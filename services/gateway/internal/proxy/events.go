@@ -7,10 +7,13 @@ import (
 	"io"
 )
 
-// maxEvent bounds an event of a stream, in bytes.
-const maxEvent = 8 << 20
+// What an event of a stream may have: bytes, and lines, of which each takes some 30 bytes here.
+const (
+	maxEvent = 8 << 20
+	maxLines = 16 << 10
+)
 
-var errEventTooLong = errors.New("an event of the stream is larger than 8 MiB")
+var errEventTooLong = errors.New("an event of the stream is larger than 8 MiB, or has more than 16,384 lines")
 
 // events reads a stream of server-sent events, and keeps their bytes. Lines end in LF, CRLF or CR, as the standard has it.
 type events struct {
@@ -18,6 +21,7 @@ type events struct {
 	raw   []byte // of the event, reused
 	data  []byte // of its data lines, joined by LF; reused
 	lines []line // of raw, without the one that ends the event; reused
+	has   bool   // a data line
 
 	begun bool // the stream's first bytes were looked at: they may be a byte order mark
 	cr    bool // the last line ended in CR, and what follows has not been looked at: an LF belongs to it
@@ -37,9 +41,9 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // next reads up to the blank line that ends an event, or to the end: io.EOF if nothing is left, io.ErrUnexpectedEOF if the last event is not whole.
 func (e *events) next() error {
-	e.raw, e.data, e.lines = e.raw[:0], e.data[:0], e.lines[:0]
+	e.raw, e.data, e.lines, e.has = e.raw[:0], e.data[:0], e.lines[:0], false
 	if cap(e.raw) > 64<<10 { // one large event is no reason to keep its memory
-		e.raw, e.data = nil, nil
+		e.raw, e.data, e.lines = nil, nil, nil
 	}
 	for some := false; ; some = true {
 		l, err := e.line()
@@ -57,29 +61,24 @@ func (e *events) next() error {
 		if len(text) == 0 {
 			return nil
 		}
+		if len(e.lines) == maxLines {
+			return errEventTooLong
+		}
 		l.value = -1
 		if value, ok := bytes.CutPrefix(text, []byte("data:")); ok || string(text) == "data" {
 			value = bytes.TrimPrefix(value, []byte(" "))
 			if !ok {
 				value = nil
 			}
-			if e.hasData() {
+			if e.has {
 				e.data = append(e.data, '\n')
 			}
+			e.has = true
 			l.value = l.to - len(value)
 			e.data = append(e.data, value...)
 		}
 		e.lines = append(e.lines, l)
 	}
-}
-
-func (e *events) hasData() bool {
-	for _, l := range e.lines {
-		if l.value >= 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // line reads a line. With an error, what there was of it is in raw from l.from on.

@@ -210,7 +210,7 @@ func (st *streaming) broken(ctx context.Context, err error) error {
 		e.Status = http.StatusGatewayTimeout
 		e.Code, e.Message = "upstream_timeout", "The inference server stopped in the middle of the stream."
 	case errors.Is(err, errEventTooLong):
-		e.Code, e.Message = "upstream_too_large", "The inference server sent an event of more than 8 MiB."
+		e.Code, e.Message = "upstream_too_large", "The inference server sent an event of more than 8 MiB, or of more than 16,384 lines."
 	}
 	st.mu.Lock()
 	sent := st.sent
