@@ -64,20 +64,7 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 	if err != nil {
 		return f.failedBy(err)
 	}
-	var c chunk
-	_ = c.read(text) // what is no JSON is the client's to understand
-	var told []figures
-	if c.Usage {
-		usages(text, func(u figures) { told = append(told, u) })
-	}
-	if !slices.ContainsFunc(told, func(u figures) bool { return u.completion.ok && u.completion.n > 0 }) { // else nobody asks what was counted
-		for _, ch := range c.Choices {
-			f.used.add(ch)
-		}
-	}
-	for _, u := range told {
-		f.used.tell(all, u)
-	}
+	f.used.whole(text)
 	f.used.ended = true
 	outcome := outcomeCompleted
 	if failed {
@@ -88,6 +75,22 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 	}
 	f.settle(outcome)
 	return f.s.whole(f.x, resp, bytes.NewReader(text), len(text))
+}
+
+// whole takes an answer that is no stream.
+func (m *meter) whole(text []byte) {
+	var told []figures
+	usages(text, func(u figures) { told = append(told, u) })                                               // what is no JSON is the client's to understand
+	if !slices.ContainsFunc(told, func(u figures) bool { return u.completion.ok && u.completion.n > 0 }) { // else nobody asks what was counted
+		var c chunk
+		_ = c.read(text)
+		for _, ch := range c.Said {
+			m.add(c.of(ch))
+		}
+	}
+	for _, u := range told {
+		m.tell(all, u)
+	}
 }
 
 // MaxAnswer is how many bytes an answer may have that is no stream, unless Options say otherwise.

@@ -34,23 +34,18 @@ type meter struct {
 	ended  bool  // the answer is whole
 }
 
-// add counts what a choice has produced.
-func (m *meter) add(c choice) {
-	before := m.size
-	c.produced(func(piece string) {
-		if piece == "" {
-			return
-		}
-		if m.text == nil {
-			m.text = m.newText()
-		}
-		m.text.Add(piece)
-		m.size += int64(len(piece))
-	})
-	if m.size > before {
-		m.chunks++
-		m.since++
+// add counts what an answer has produced.
+func (m *meter) add(text string) {
+	if text == "" {
+		return
 	}
+	if m.text == nil {
+		m.text = m.newText()
+	}
+	m.text.Add(text)
+	m.size += int64(len(text))
+	m.chunks++
+	m.since++
 }
 
 // all is the index of figures that are of all answers.

@@ -91,11 +91,11 @@ func (st *streaming) event() []byte {
 		return raw
 	}
 	if len(c.ID) > 0 {
-		st.last = c
+		st.last = chunk{ID: c.ID, Object: c.Object, Created: c.Created, Model: c.Model}
 	}
-	for _, ch := range c.Choices {
-		st.used.add(ch)
-		if ch.FinishReason != nil && int64(len(st.finished)) < st.choices { // a server may name more answers than were asked for
+	for _, ch := range c.Said {
+		st.used.add(c.of(ch))
+		if ch.Finished && int64(len(st.finished)) < st.choices { // a server may name more answers than were asked for
 			st.finished[ch.Index] = true
 		}
 	}
@@ -104,8 +104,8 @@ func (st *streaming) event() []byte {
 		return raw
 	}
 	there, index := false, all
-	if len(c.Choices) == 1 {
-		index = max(0, c.Choices[0].Index)
+	if c.Choices == 1 {
+		index = max(0, c.Said[0].Index)
 	}
 	usages(data, func(u figures) {
 		there = true
@@ -114,7 +114,7 @@ func (st *streaming) event() []byte {
 	switch {
 	case st.req.IncludeUsage || !there:
 		return raw
-	case len(c.Choices) == 0:
+	case c.Choices == 0:
 		return nil
 	}
 	return st.in.withData(withoutUsage(data))

@@ -84,7 +84,7 @@ func (e *enforcement) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			e.check = admitted
 		}
 		if e.check == "lost" { // it is granted, but its answer comes too late
-			time.Sleep(150 * time.Millisecond)
+			time.Sleep(650 * time.Millisecond)
 		}
 		if e.check == "slow" { // granted, in time, but not at once
 			close(e.asked)
@@ -147,7 +147,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Identities: everybody{}, Enforcement: client.NewEnforcement(decides.URL, "token", client.WithCheckBudget(100*time.Millisecond)), LostAfter: 300 * time.Millisecond, Counter: counter(),
+	o := Options{Identities: everybody{}, Enforcement: client.NewEnforcement(decides.URL, "token", client.WithCheckBudget(500*time.Millisecond)), LostAfter: 300 * time.Millisecond, Counter: counter(),
 		Upstream: at, Models: []string{"grok-2"}, Health: observe.NewHealth(), Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
