@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -17,11 +18,24 @@ func (s Span) Of(text []byte) []byte { return text[s.Start:s.End] }
 // ErrNotAnObject says that a text is JSON but no object.
 var ErrNotAnObject = errors.New("must be a JSON object")
 
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
+// Decoder gives a decoder of text, which is read where it lies; names in it may repeat, and be any bytes. It is good until done is called. They are
+// used again: a body may hold millions of objects.
+func Decoder(text []byte) (dec *jsontext.Decoder, done func()) {
+	dec = decoders.Get().(*jsontext.Decoder) //nolint:forcetypeassert // nothing else is put there
+	dec.Reset(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return dec, func() {
+		dec.Reset(bytes.NewReader(nil)) // so that it does not keep text
+		decoders.Put(dec)
+	}
+}
+
 // Members calls f with the name and the place of each member's value of the object that text is, in order, and checks that all of text is
 // valid JSON. Text in names and values may be any bytes; nesting is bounded (10,000).
 func Members(text []byte, f func(name string, kind jsontext.Kind, value Span) error) error {
-	// A bytes.Buffer is read where it lies. Names may repeat: which may not is said by f.
-	dec := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	dec, done := Decoder(text)
+	defer done()
 	tok, err := dec.ReadToken()
 	if err != nil {
 		return err

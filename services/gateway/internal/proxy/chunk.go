@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/body"
 )
 
 // chunk is what is read in an event of a stream, and in a whole answer, in one pass that keeps nothing else: a server can't make it hold more than some
@@ -31,17 +32,13 @@ type choice struct {
 	from, to int // its text in the chunk's
 }
 
-// texts of a choice, as the pieces of what was generated.
+// of gives what a choice said.
 func (c *chunk) of(ch choice) string { return string(c.text[ch.from:ch.to]) }
-
-var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
 // read reads what data has of a chunk. Error: data is no JSON.
 func (c *chunk) read(data []byte) error {
-	dec := decoders.Get().(*jsontext.Decoder) //nolint:forcetypeassert // nothing else is put there
-	defer decoders.Put(dec)
-	dec.Reset(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	defer dec.Reset(bytes.NewReader(nil)) // so that it does not keep data
+	dec, done := body.Decoder(data)
+	defer done()
 	err := members(dec, func(name []byte) error {
 		switch string(name) {
 		case "id":

@@ -5,7 +5,7 @@
 //  1. Who asks: by the credential alone (package identity).
 //  2. The body is read once, bounded (one of them, one caller's together, all together: room.go), and stays as it came but for two edits (package body): the model where the decision serves another one, and
 //     include_usage in a stream. Once the server has begun to answer, the body is forgotten.
-//  3. Input tokens are counted; the output is the request's own limit, or a prediction. Enforcement reserves both.
+//  3. Input tokens are counted, of long bodies by half of the processors at most; the output is the request's own limit, or a prediction. Enforcement reserves both.
 //  4. The answer is handed on as it comes: a stream event by event, flushed; anything else whole, bounded as bodies are. A request that will have such an
 //     answer is refused (503, 429) before anything is reserved if there is no room for one; an answer that outgrows the room waits for some.
 //  5. It is settled, once, whatever happens: by the server's own usage (the last figure, never a sum) where it is sound and of the whole answer, else

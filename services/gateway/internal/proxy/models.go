@@ -69,7 +69,8 @@ func modelIn(list []byte, id string) (found []byte, err error) {
 		if name != "data" || kind != '[' {
 			return nil
 		}
-		dec := jsontext.NewDecoder(bytes.NewBuffer(at.Of(list)), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+		dec, done := body.Decoder(at.Of(list))
+		defer done()
 		_, err := dec.ReadToken()
 		for err == nil && found == nil && dec.PeekKind() != ']' {
 			var entry jsontext.Value

@@ -138,8 +138,12 @@ func (s *Server) generate(kind tokens.Kind) handlerFunc {
 		}
 		f := &flight{s: s, x: x, kind: kind, req: req, ctx: x.r.Context()}
 		f.used.newText = func() *tokens.Text { return s.o.Counter.NewText(f.res.Decision.Model) }
-		counted, err := s.o.Counter.Count(kind, req.Model, text)
-		if err != nil {
+		counted, err := s.count(f.ctx, kind, req.Model, text)
+		switch {
+		case err != nil && f.ctx.Err() != nil:
+			x.outcome = outcomeCancelled
+			return nil // nobody is left to be told
+		case err != nil:
 			return err
 		}
 		f.input, f.choices = min(counted.Tokens, limit.MaxAmount/2), req.Choices
@@ -164,6 +168,21 @@ func (s *Server) generate(kind tokens.Kind) handlerFunc {
 		req.AskForUsage()
 		return f.fly()
 	}
+}
+
+// longBody is from how many bytes on a body waits for its turn to be counted. Up to there that takes some 0.1 s at worst (BenchmarkHostileBody).
+const longBody = 256 << 10
+
+// count counts a body's input. Of long ones half of the processors are busy with at most: one can be written that takes a second for each 3 MB, and
+// nothing is decided yet.
+func (s *Server) count(ctx context.Context, kind tokens.Kind, model string, text []byte) (tokens.Counted, error) {
+	if len(text) >= longBody {
+		if err := s.counting.Acquire(ctx, 1); err != nil {
+			return tokens.Counted{}, err
+		}
+		defer s.counting.Release(1)
+	}
+	return s.o.Counter.Count(kind, model, text)
 }
 
 // maxChoices bounds a factor, so that products of two stay exact.

@@ -1,17 +1,21 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"github.com/tollgate-dev/tollgate/pkg/subject"
+	"github.com/tollgate-dev/tollgate/services/gateway/internal/tokens"
 )
 
 // slowly is a server that sends the first half of an answer of size bytes, chunked, and the rest when release is closed.
@@ -191,4 +195,60 @@ func TestFillReadsWhatThereIsAndAsksForNoMoreRoomThanThat(t *testing.T) {
 
 func everyone(i int) subject.Subject {
 	return subject.Subject{Kind: subject.APIKey, ID: fmt.Sprintf("k%d", i)}
+}
+
+// counting is a counter that takes its time for long bodies, and notes how many it is at.
+type counting struct {
+	*tokens.Counter
+	release    chan struct{}
+	now, most  atomic.Int64
+	begun, all atomic.Int64
+}
+
+func (c *counting) Count(kind tokens.Kind, model string, text []byte) (tokens.Counted, error) {
+	c.all.Add(1)
+	if len(text) >= longBody {
+		c.most.Store(max(c.most.Load(), c.now.Add(1)))
+		c.begun.Add(1)
+		<-c.release
+		c.now.Add(-1)
+	}
+	return c.Counter.Count(kind, model, text)
+}
+
+// Long bodies are counted a few at a time, so that short ones are served meanwhile; one whose client leaves while it waits is neither counted nor decided.
+func TestLongBodiesTakeHalfOfTheProcessorsAtMost(t *testing.T) {
+	c := &counting{Counter: counter(), release: make(chan struct{})}
+	w := newWorld(t, func(o *Options) { o.Counter = c })
+	turns := int64(max(1, runtime.GOMAXPROCS(0)/2))
+	long := hello + `,"max_tokens":1,"x":"` + strings.Repeat("x", longBody) + `"}`
+	var wg sync.WaitGroup
+	for range turns + 3 {
+		wg.Go(func() {
+			if resp, body := w.ask(chatPath, long); resp.StatusCode != http.StatusOK {
+				t.Errorf("%s %s", resp.Status, body)
+			}
+		})
+	}
+	for deadline := time.Now().Add(10 * time.Second); c.begun.Load() < turns || w.server.held() < (turns+3)*longBody; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the turns are not used")
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, w.url+chatPath, strings.NewReader(long))
+	req.Header.Set("Authorization", "Bearer k1")
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if resp, err := http.DefaultClient.Do(req); err == nil {
+		_ = resp.Body.Close()
+		t.Error(resp.Status)
+	}
+	if resp, body := w.ask(chatPath, hello+`,"max_tokens":1}`); resp.StatusCode != http.StatusOK {
+		t.Errorf("a short one: %s %s", resp.Status, body)
+	}
+	close(c.release)
+	wg.Wait()
+	if c.most.Load() != turns || c.all.Load() != turns+3+1 || len(w.e.checks) != int(turns)+3+1 {
+		t.Errorf("%d at once, want %d; %d counted, %d decided", c.most.Load(), turns, c.all.Load(), len(w.e.checks))
+	}
 }

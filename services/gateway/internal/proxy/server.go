@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"runtime"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/tollgate-dev/tollgate/pkg/client"
 	"github.com/tollgate-dev/tollgate/pkg/observe"
@@ -80,14 +82,15 @@ type Options struct {
 
 // Server is the gateway's HTTP API.
 type Server struct {
-	o       Options
-	m       *metrics
-	http    *observe.HTTPMetrics
-	mux     *http.ServeMux
-	bodies  *room
-	answers *room
-	beside  chan struct{} // of one place: see answerRoom
-	pending pending       // requests, and settlements
+	o        Options
+	m        *metrics
+	http     *observe.HTTPMetrics
+	mux      *http.ServeMux
+	bodies   *room
+	answers  *room
+	beside   chan struct{}       // of one place: see answerRoom
+	pending  pending             // requests, and settlements
+	counting *semaphore.Weighted // of long bodies
 }
 
 // New makes the handler.
@@ -124,7 +127,8 @@ func New(o Options) *Server {
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 	}
-	s := &Server{o: o, m: newMetrics(o.Registry, o.Models), http: observe.NewHTTPMetrics(o.Registry), mux: http.NewServeMux(), beside: make(chan struct{}, 1)}
+	s := &Server{o: o, m: newMetrics(o.Registry, o.Models), http: observe.NewHTTPMetrics(o.Registry), mux: http.NewServeMux(), beside: make(chan struct{}, 1),
+		counting: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))}
 	s.bodies = newRoom("Too many large requests of yours are on their way at once. Try again when some of them are answered.",
 		"Too many large requests are on their way at once. Try again.", max(o.MaxBodies, o.MaxBody+1), o.MaxBody+1)
 	// One answer has its place beside the others. Of the byte too many an error is made.

@@ -1,7 +1,6 @@
 package tokens
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 
@@ -75,14 +74,10 @@ type value struct {
 
 func (v value) wrong(detail string) error { return &body.FieldError{Field: v.field, Detail: detail} }
 
-// decoder reads what body.Members has found valid.
-func (v value) decoder() *jsontext.Decoder {
-	return jsontext.NewDecoder(bytes.NewBuffer(v.raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-}
-
 // elements calls f with each element of an array.
 func (v value) elements(f func(value) error) error {
-	dec := v.decoder()
+	dec, done := body.Decoder(v.raw)
+	defer done()
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
@@ -139,7 +134,8 @@ func (p *prompt) strings(v value, f func(string)) error {
 	if v.kind != '{' && v.kind != '[' {
 		return nil
 	}
-	dec := v.decoder()
+	dec, done := body.Decoder(v.raw)
+	defer done()
 	for depth := 0; ; {
 		// A name is a string too: of an object, the even ones.
 		parent, n := dec.StackIndex(dec.StackDepth())

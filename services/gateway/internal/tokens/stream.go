@@ -10,6 +10,7 @@ type Text struct {
 	codec   codec
 	settled int64
 	pending strings.Builder
+	looked  int   // bytes of pending in which there is no boundary
 	counted int   // bytes of pending that tail is the count of
 	tail    int64 // tokens of pending
 }
@@ -43,7 +44,8 @@ func (t *Text) add(piece string) {
 		return
 	}
 	text := t.pending.String()
-	at := boundary(text)
+	at := boundary(text, t.looked)
+	t.looked = max(0, len(text)-2) // what comes next may make one of its last bytes
 	if at <= 0 {
 		if len(text) < settleAt {
 			return
@@ -57,13 +59,13 @@ func (t *Text) add(piece string) {
 	t.settled += exact(t.codec, text[:at])
 	t.pending.Reset()
 	t.pending.WriteString(text[at:])
-	t.counted, t.tail = 0, 0
+	t.counted, t.tail, t.looked = 0, 0, 0
 }
 
 // boundary is the last place at which a text can be cut without changing its count: before a space between two letters every encoding begins
-// a new word. 0: there is none.
-func boundary(text string) int {
-	for i := len(text) - 2; i > 0; i-- {
+// a new word. 0: there is none. Before from there is none.
+func boundary(text string, from int) int {
+	for i := len(text) - 2; i > max(0, from-1); i-- {
 		if text[i] == ' ' && letter(text[i-1]) && letter(text[i+1]) {
 			return i
 		}
