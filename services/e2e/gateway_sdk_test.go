@@ -56,6 +56,13 @@ func TestOfficialGoSDKChatsStreamsEmbedsAndLists(t *testing.T) {
 	if err != nil || len(models.Data) != 3 {
 		t.Errorf("%+v, %v", models, err)
 	}
+	if model, err := c.Models.Get(t.Context(), "grok-2"); err != nil || model.ID != "grok-2" {
+		t.Errorf("%+v, %v", model, err)
+	}
+	var fault *openai.Error
+	if _, err := c.Models.Get(t.Context(), "org/none"); !errors.As(err, &fault) || fault.StatusCode != http.StatusNotFound || fault.Code != "model_not_found" {
+		t.Errorf("a model that is none: %v", err)
+	}
 }
 
 func TestOfficialGoSDKWaitsAsLongAsItIsTold(t *testing.T) {

@@ -6,7 +6,7 @@
 // Without Redis, revocations are not announced; they hold all the same (package identity).
 //
 // What a connection may ask for: headers of 32 KiB a request (net/http lets some KiB more pass by HTTP/1.1, and 320 bytes by HTTP/2, then answers 431), within 5 s; by HTTP/2,
-// which is spoken without TLS to who begins with it, 250 streams at once, each with 1 MiB, all with 4 MiB that have not been read. A stream that is reset counts
+// which is spoken without TLS to who begins with it, 250 streams at once, each with 256 KiB, all with 1 MiB that have not been read. A stream that is reset counts
 // until its handler has returned: of such 1,000 more may wait for their turn, then the connection is closed (ENHANCE_YOUR_CALM). How many connections there
 // may be is for what stands before the gateway to say.
 //

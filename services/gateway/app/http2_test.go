@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -108,7 +109,7 @@ func TestHTTP2LimitsAreToldAndKept(t *testing.T) {
 		streams, _ := s.Value(http2.SettingMaxConcurrentStreams)
 		header, _ := s.Value(http2.SettingMaxHeaderListSize)
 		window, _ := s.Value(http2.SettingInitialWindowSize)
-		if streams != maxStreams || header != maxHeader+320 || window != 1<<20 {
+		if streams != maxStreams || header != maxHeader+320 || window != maxUnread {
 			t.Errorf("%d streams, %d bytes of header, %d of a body", streams, header, window)
 		}
 		return true
@@ -225,5 +226,28 @@ func TestHeadersWithoutEndCloseTheConnection(t *testing.T) {
 	}
 	if n := sent.Load(); n > 8<<20 || served.Load() != 0 {
 		t.Errorf("%d bytes of header were taken, %d requests served", n, served.Load())
+	}
+}
+
+// An inference server's header is bounded, too.
+func TestAnAnswersHeaderIsBounded(t *testing.T) {
+	for size, taken := range map[int]bool{maxAnswerHeader / 2: true, 2 * maxAnswerHeader: false} {
+		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Large", strings.Repeat("x", size))
+		}))
+		transport := newTransport(Config{Connections: 1})
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, upstream.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(req)
+		if (err == nil) != taken {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		transport.CloseIdleConnections()
+		upstream.Close()
 	}
 }

@@ -143,10 +143,15 @@ func newTransport(cfg Config) *http.Transport {
 		MaxIdleConnsPerHost: cfg.Connections,
 		IdleConnTimeout:     90 * time.Second,
 		TLSHandshakeTimeout: 5 * time.Second,
-		DisableCompression:  true, // an answer's coding is package proxy's matter
-		ForceAttemptHTTP2:   true,
+		// net/http's own bound is 10 MiB, for each of the answers that come at once.
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		DisableCompression:     true, // an answer's coding is package proxy's matter
+		ForceAttemptHTTP2:      true,
 	}
 }
+
+// maxAnswerHeader bounds the header of an inference server's answer, in bytes.
+const maxAnswerHeader = 256 << 10
 
 // openRedis makes a client for the announcements.
 func openRedis(url string) (redis.UniversalClient, error) {
@@ -206,11 +211,12 @@ func newServer(log *slog.Logger, api http.Handler) *http.Server {
 const (
 	maxHeader  = 32 << 10
 	maxStreams = 250
+	maxUnread  = 256 << 10
 )
 
 // http2Limits bounds what one HTTP/2 connection may hold: streams, their headers, and what is on its way to us unread. A peer that is gone without a
 // word is found by a ping.
 func http2Limits() *http.HTTP2Config {
-	return &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: 4 << 20, MaxReceiveBufferPerStream: 1 << 20,
+	return &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: maxUnread,
 		SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: 2 * time.Minute}
 }

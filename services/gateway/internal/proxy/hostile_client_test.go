@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -265,6 +266,88 @@ func TestAPanicBesideTheDecisionHoldsNoSlot(t *testing.T) {
 		resp, _ := w.ask(chatPath, hello+`}`)
 		if r := w.recorded(); resp.StatusCode != http.StatusInternalServerError || r.RequestID.String() != resp.Header.Get("X-Request-Id") || r.InputTokens+r.OutputTokens != 0 || r.Outcome != "failed" {
 			t.Errorf("%s: %s, %+v", name, resp.Status, r)
+		}
+	}
+}
+
+// Who asks whether to send its body is told to only once it may; who is refused is told so without it.
+func TestABodyIsAskedForOnlyOfWhoMaySendIt(t *testing.T) {
+	body := hello + `,"max_tokens":1}`
+	const expect = "Expect: 100-continue\r\n"
+	length := fmt.Sprintf("Content-Length: %d\r\n", len(body))
+	for name, c := range map[string]struct {
+		headers string
+		status  int
+	}{
+		"a good one":        {key + length, 100},
+		"nobody":            {length, 401},
+		"one too large":     {key + "Content-Length: 999999999\r\n", 413},
+		"a compressed one":  {key + length + "Content-Encoding: gzip\r\n", 415},
+		"one without a key": {"Authorization: Bearer \r\n" + length, 401},
+	} {
+		w := newWorld(t, nil)
+		conn := w.dial()
+		_, _ = io.WriteString(conn, post(chatPath, expect+c.headers, ""))
+		in := bufio.NewReader(conn)
+		first, err := in.ReadString('\n')
+		if err != nil || !strings.HasPrefix(first, fmt.Sprintf("HTTP/1.1 %d ", c.status)) {
+			t.Errorf("%s: %q, %v", name, first, err)
+		}
+		if c.status == http.StatusContinue {
+			_, _ = in.ReadString('\n')
+			_, _ = io.WriteString(conn, body)
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatal(resp, err)
+			}
+			_ = resp.Body.Close()
+		}
+	}
+	w := newWorld(t, nil)
+	if resp, _ := w.raw(post(chatPath, key+"Expect: 200-ok\r\n"+length, body)); resp.StatusCode != http.StatusExpectationFailed || w.up.Served() != 0 {
+		t.Error(resp.Status)
+	}
+}
+
+// Requests that come one right behind the other on a connection are answered in order, each by its own credential, whatever the others are.
+func TestPipelinedRequestsAreAnsweredEachByItsOwn(t *testing.T) {
+	w := newWorld(t, nil)
+	one := func(who string, tokens int) string {
+		body := fmt.Sprintf(`%s,"max_tokens":%d}`, hello, tokens)
+		return post(chatPath, who+fmt.Sprintf("Content-Length: %d\r\n", len(body)), body)
+	}
+	conn := w.dial()
+	stream := hello + `,"stream":true,"max_tokens":2}`
+	go func() {
+		_, _ = io.WriteString(conn, one(key, 1)+one("", 1)+one("Authorization: Bearer k2\r\n", 3)+post(chatPath, key+"Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n0\r\nX-Api-Key: k9\r\nAuthorization: Bearer k9\r\n\r\n", len(stream), stream))+one(key, 5))
+	}()
+	in := bufio.NewReader(conn)
+	for i, want := range []int{200, 401, 200, 200, 200} {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil || resp.StatusCode != want {
+			t.Fatal(i, resp, err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(i, err)
+		}
+		_ = resp.Body.Close()
+	}
+	var who []string
+	for _, c := range w.e.checks {
+		who = append(who, fmt.Sprintf("%s:%d", c.APIKeyID, *c.MaxOutputTokens))
+	}
+	if fmt.Sprint(who) != "[k1:1 k2:3 k1:2 k1:5]" {
+		t.Errorf("%v were decided", who)
+	}
+}
+
+// Names of any length and any bytes are refused by name, and the answer does not repeat them.
+func TestAModelsNameOfAnyBytesIsRefused(t *testing.T) {
+	w := newWorld(t, nil)
+	for _, name := range []string{strings.Repeat("x", 1<<20), "a\x00b", "a\\u0000b", "a\xffb", "a\\ud800b", "é", "a b", "a\\r\\nX-Y: z"} {
+		resp, body := w.ask(chatPath, `{"model":"`+name+`","messages":[]}`)
+		if resp.StatusCode != http.StatusBadRequest || len(body) > 1000 || !json.Valid([]byte(body)) || !strings.Contains(body, `"code":"invalid_request"`) || len(w.e.checks) != 0 {
+			t.Errorf("%.40q: %s %.300s", name, resp.Status, body)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func (st *streaming) event() []byte {
 	}
 	for _, ch := range c.Said {
 		st.used.add(c.of(ch))
-		if ch.Finished && int64(len(st.finished)) < st.choices { // a server may name more answers than were asked for
+		if ch.Finished && int64(len(st.finished)) < min(st.choices, maxChoices) { // a server may name more answers than were asked for
 			st.finished[ch.Index] = true
 		}
 	}
