@@ -137,9 +137,7 @@ The change holds on the next check. It is made only if nobody else changed the p
 			if err := k.call(ctx, false, unanswered("org history "+org), func(ctx context.Context) (err error) { after, err = k.PutOrg(ctx, org, pool); return err }); err != nil {
 				return err
 			}
-			if after.Version == before.Version {
-				s.say("Nothing had to be changed.")
-			}
+			s.sayIfUnchanged(before.Version, after.Version)
 			return s.showOrg(k, after)
 		},
 	}

@@ -87,8 +87,10 @@ remove a price; a model that costs nothing has the price 0. A --valid-from in th
 				return err
 			}
 			defer k.Close()
-			if change.ValidFrom != nil && change.ValidFrom.Before(time.Now()) {
-				s.say("note: %s is past: what was used since then is priced anew", when(change.ValidFrom))
+			var before client.PriceBook // of version 0, where the model has none
+			err = k.get(ctx, func(ctx context.Context) (err error) { before, err = k.GetPrices(ctx, model); return err })
+			if err != nil && !isNotFound(err) {
+				return err
 			}
 			change.Reason, change.IfVersion = f.reason, f.version(cmd)
 			var book client.PriceBook
@@ -97,6 +99,10 @@ remove a price; a model that costs nothing has the price 0. A --valid-from in th
 				return err
 			}); err != nil {
 				return err
+			}
+			s.sayIfUnchanged(before.Version, book.Version)
+			if book.Version != before.Version && change.ValidFrom != nil && change.ValidFrom.Before(time.Now()) {
+				s.say("note: %s is past: what was used since then is priced anew", when(change.ValidFrom))
 			}
 			return s.showPrices(k, book)
 		},

@@ -121,9 +121,7 @@ The change holds on the next check. It is made only if nobody else changed the q
 			}); err != nil {
 				return err
 			}
-			if after.Version == before.Version {
-				s.say("Nothing had to be changed.")
-			}
+			s.sayIfUnchanged(before.Version, after.Version)
 			return s.showQuota(k, after)
 		},
 	}

@@ -118,9 +118,7 @@ tier in between (exit code 5).`,
 			if err := k.call(ctx, false, unanswered("tier history "+name), func(ctx context.Context) (err error) { after, err = k.PutTier(ctx, name, change); return err }); err != nil {
 				return err
 			}
-			if after.Version == before.Version {
-				s.say("Nothing had to be changed.")
-			}
+			s.sayIfUnchanged(before.Version, after.Version)
 			return s.showTier(k, after)
 		},
 	}
