@@ -148,7 +148,7 @@ func printReport(w io.Writer, r *reconcile.Report, allHours bool) error {
 	p.line("")
 	p.grid([]string{"", "", "EVENTS", "REQUESTS", "REFUSED", "INPUT TOKENS", "OUTPUT TOKENS", "CACHED"}, rows)
 	p.line("")
-	p.line("%s messages were read, repeats of an event included; usage_ledger holds %s rows of events of all time.", n(r.Messages), n(r.StoredRows))
+	p.line("%s messages were read, with repeats of an event; usage_ledger holds %s rows of all time.", n(r.Messages), n(r.StoredRows))
 	for _, reason := range slices.Sorted(maps.Keys(r.DeadLetters)) {
 		p.line("%s messages are in the dead letters: %s.", n(r.DeadLetters[reason]), reason)
 	}
