@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -146,26 +147,8 @@ func keyListCommand(s *session) *cobra.Command {
 }
 
 func keyGetCommand(s *session) *cobra.Command {
-	return &cobra.Command{
-		Use:   "get KEY",
-		Short: "Show a key, without its secret",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := keyID(args[0]); err != nil {
-				return err
-			}
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			var key client.Key
-			if err := k.get(cmd.Context(), func(ctx context.Context) (err error) { key, err = k.GetKey(ctx, args[0]); return err }); err != nil {
-				return err
-			}
-			return s.showKey(k, key)
-		},
-	}
+	return getCommand(s, &cobra.Command{Use: "get KEY", Short: "Show a key, without its secret"},
+		keyID, (*api).GetKey, nil, func(_ context.Context, k *api, key client.Key, _ *time.Time) error { return s.showKey(k, key) })
 }
 
 func keyRotateCommand(s *session) *cobra.Command {

@@ -127,8 +127,8 @@ func sampleEvents() []usage.Record {
 		on("03-29 00:30", "zoned", "ann", "grok-2", 4, 0), // 01:30
 		on("03-29 01:30", "zoned", "ann", "grok-2", 8, 0), // 03:30: there is no 02:30
 		on("03-29 21:59", "zoned", "ann", "grok-2", 16, 0),
-		on("03-29 22:00", "zoned", "ann", "grok-2", 32, 0),  // the 30th
-		on("05-05 10:00", "small", "ann", "tiny", 100, 0), // 0.0001
+		on("03-29 22:00", "zoned", "ann", "grok-2", 32, 0), // the 30th
+		on("05-05 10:00", "small", "ann", "tiny", 100, 0),  // 0.0001
 		on("05-05 10:01", "small", "ann", "nothing", 100, 0),
 		on("10-25 00:30", "zoned", "ann", "grok-2", 64, 0),  // 02:30, summer
 		on("10-25 01:30", "zoned", "ann", "grok-2", 128, 0), // 02:30 again, winter

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,41 +23,11 @@ func orgCommand(s *session) *cobra.Command {
 }
 
 func orgGetCommand(s *session) *cobra.Command {
-	var at string
-	cmd := &cobra.Command{
+	return getCommand(s, &cobra.Command{
 		Use:     "get ORG",
 		Short:   "Show an org's pool and time zone, now or at an instant",
 		Example: "  tollgatectl org get acme\n  tollgatectl org get acme --at 2026-11-30T23:59:59Z",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			then, err := instant("at", at)
-			if err != nil {
-				return err
-			}
-			if err := id("ORG", args[0]); err != nil {
-				return err
-			}
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			var o client.Org
-			if err := k.get(cmd.Context(), func(ctx context.Context) (err error) {
-				if then != nil {
-					o, err = k.OrgAt(ctx, args[0], *then)
-				} else {
-					o, err = k.GetOrg(ctx, args[0])
-				}
-				return err
-			}); err != nil {
-				return err
-			}
-			return s.showOrg(k, o)
-		},
-	}
-	cmd.Flags().StringVar(&at, "at", "", "as it was at this `instant`, RFC 3339")
-	return cmd
+	}, named("ORG"), (*api).GetOrg, (*api).OrgAt, func(_ context.Context, k *api, o client.Org, _ *time.Time) error { return s.showOrg(k, o) })
 }
 
 // poolLimits are a pool's limits but those that say nothing.

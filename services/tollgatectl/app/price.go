@@ -37,26 +37,10 @@ func priceThen(from time.Time, a *price.Amounts) any {
 }
 
 func priceGetCommand(s *session) *cobra.Command {
-	return &cobra.Command{
-		Use:   "get MODEL",
-		Short: "Show a model's prices, past and future ones too",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := id("MODEL", args[0]); err != nil {
-				return err
-			}
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			var book client.PriceBook
-			if err := k.get(cmd.Context(), func(ctx context.Context) (err error) { book, err = k.GetPrices(ctx, args[0]); return err }); err != nil {
-				return err
-			}
+	return getCommand(s, &cobra.Command{Use: "get MODEL", Short: "Show a model's prices, past and future ones too"},
+		named("MODEL"), (*api).GetPrices, nil, func(_ context.Context, k *api, book client.PriceBook, _ *time.Time) error {
 			return s.showPrices(k, book)
-		},
-	}
+		})
 }
 
 func priceSetCommand(s *session) *cobra.Command {
