@@ -123,12 +123,7 @@ func keyListCommand(s *session) *cobra.Command {
 		Short: "List API keys, revoked ones included, in the order they were made",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			return list(cmd.Context(), s, k, page, "api_keys", func(ctx context.Context, p client.Page) ([]client.Key, string, error) {
+			return list(cmd.Context(), s, page, "api_keys", func(k *api, ctx context.Context, p client.Page) ([]client.Key, string, error) {
 				return k.ListKeys(ctx, user, org, p)
 			},
 				func(keys []client.Key) error {

@@ -189,12 +189,7 @@ func orgListCommand(s *session) *cobra.Command {
 		Long:  "List orgs, by id: all that have or had a pool, a user or a key. \"-\" of a limit is unlimited; slots are requests at once; version 0 is a pool that was never set.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			return list(cmd.Context(), s, k, page, "orgs", k.ListOrgs, func(orgs []client.Org) error {
+			return list(cmd.Context(), s, page, "orgs", (*api).ListOrgs, func(orgs []client.Org) error {
 				var rows [][]string
 				for _, o := range orgs {
 					rows = append(rows, []string{o.ID, cell(o.RPMLimit), cell(o.TPMLimit), cell(o.TPDLimit), cell(o.ConcurrentLimit), itoa(o.Shards), o.TimeZone, itoa(o.Version)})

@@ -177,12 +177,7 @@ func quotaListCommand(s *session) *cobra.Command {
 		Example: "  tollgatectl quota list --org acme\n  tollgatectl quota list --tier enterprise --limit 0 -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			return list(cmd.Context(), s, k, page, "quotas", func(ctx context.Context, p client.Page) ([]client.Quota, string, error) {
+			return list(cmd.Context(), s, page, "quotas", func(k *api, ctx context.Context, p client.Page) ([]client.Quota, string, error) {
 				return k.ListQuotas(ctx, org, tierName, p)
 			},
 				func(quotas []client.Quota) error {
