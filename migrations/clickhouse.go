@@ -31,8 +31,8 @@ func ClickHouseFS() fs.FS {
 
 // ClickHouse brings the schema of the ledger in db's current database up to date; on one that is, it does nothing. The database
 // itself must exist. It may run in several processes at once: goose has no lock for ClickHouse, and ClickHouse none to offer, so
-// each statement can run twice and a version noted twice reads as noted once. A process that is a file ahead may have removed what a
-// statement of this one needs; it has noted the files before that one, so that another try begins behind them. An error may leave a
+// each statement can run twice and a version noted twice reads as noted once. A process that is a file ahead may have removed, and one
+// behind may be replacing, what a statement of this one needs; files that are noted stay behind another try. An error may leave a
 // file half applied: the next call finishes it. At its end it gives views back what such a race has taken from them.
 func ClickHouse(ctx context.Context, db *sql.DB) error {
 	p, err := goose.NewProvider(goose.DialectClickHouse, db, ClickHouseFS(), goose.WithSlog(slog.New(slog.DiscardHandler)))
@@ -42,7 +42,10 @@ func ClickHouse(ctx context.Context, db *sql.DB) error {
 	for try := 1; ; try++ {
 		_, err := p.Up(ctx)
 		if err == nil {
-			return secure(ctx, db)
+			err = secure(ctx, db)
+		}
+		if err == nil {
+			return nil
 		}
 		if try == tries || ctx.Err() != nil {
 			return fmt.Errorf("apply the ClickHouse migrations: %w", err)
@@ -71,7 +74,7 @@ func secure(ctx context.Context, db *sql.DB) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("have ClickHouse's views read for their readers: %w", err)
+		return fmt.Errorf("have views read for their readers: %w", err)
 	}
 	return nil
 }
