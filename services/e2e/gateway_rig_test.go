@@ -188,7 +188,7 @@ func errorOf(t *testing.T, body string) (kind, code, message, param string) {
 
 func metricsOf(t *testing.T, base string) string {
 	t.Helper()
-	_, b := exchange(t, http.MethodGet, base+"/metrics", "", "") //nolint:bodyclose // it is read and closed
+	_, b := exchange(t, http.MethodGet, base+"/metrics", "", "")
 	return string(b)
 }
 

@@ -35,10 +35,7 @@ func confine(library string) error {
 	if _, err := unix.Open("/proc/self", unix.O_PATH, 0); err != nil {
 		return fmt.Errorf("open /proc/self: %w", err)
 	}
-	c, err := landlock.NewConfig(landlock.AccessFSSet(landlocksys.AccessFSReadFile | landlocksys.AccessFSRefer))
-	if err != nil {
-		return fmt.Errorf("make rules for the server's files: %w", err)
-	}
+	c := landlock.Config{HandledAccessFS: landlocksys.AccessFSReadFile | landlocksys.AccessFSRefer}
 	rules, flags, err := c.NewRulesetFD(
 		landlock.PathAccess(landlocksys.AccessFSRefer, "/"), // else nothing could be moved from one directory to another
 		landlock.PathAccess(landlocksys.AccessFSReadFile, own, filepath.Dir(library), self, "/proc/self"),
