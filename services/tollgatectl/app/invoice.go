@@ -9,9 +9,9 @@ import (
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/clickhousehttp"
 )
 
-// showRounded marks, for people, the amounts of an invoice that are 0 only because a line is rounded to the cent: a reader would take 0 for free of charge.
-// An answer without an invoice's columns stays as it is.
-func showRounded(t *clickhousehttp.Table) {
+// invoiceForPeople makes an invoice's answer one to be read; another answer stays as it is. An amount that is 0 only because its line is rounded to the cent is
+// marked: a reader would take it for free of charge. Prices have short names, and what is unpriced is told by its amount, which is none: so it fits 100 columns.
+func invoiceForPeople(t *clickhousehttp.Table) {
 	at := map[string]int{}
 	for _, name := range []string{"input_tokens", "cached_input_tokens", "output_tokens", "input_per_million", "cached_input_per_million", "output_per_million", "amount"} {
 		i := slices.IndexFunc(t.Columns, func(c clickhousehttp.Column) bool { return c.Name == name })
@@ -35,6 +35,15 @@ func showRounded(t *clickhousehttp.Table) {
 			row[at["amount"]] = json.RawMessage(`"<0.01"`)
 		case -1:
 			row[at["amount"]] = json.RawMessage(`">-0.01"`)
+		}
+	}
+	for i := range t.Columns {
+		t.Columns[i].Name = strings.Replace(t.Columns[i].Name, "_per_million", "_price", 1)
+	}
+	if i := slices.IndexFunc(t.Columns, func(c clickhousehttp.Column) bool { return c.Name == "unpriced" }); i >= 0 {
+		t.Columns = slices.Delete(t.Columns, i, i+1)
+		for n := range t.Rows {
+			t.Rows[n] = slices.Delete(t.Rows[n], i, i+1)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func oneQuery(s *session, q migrations.Query) *cobra.Command {
 				return fmt.Errorf("query %s: %w", q.Name, err)
 			}
 			if s.output == outputTable {
-				showRounded(t)
+				invoiceForPeople(t)
 			}
 			return s.answer(t)
 		},

@@ -110,8 +110,8 @@ func TestAnAmountThatIsRoundedToNothingIsNotShownAsZero(t *testing.T) {
 		t.Errorf("JSON\n%s\nwant\n%s", got, want)
 	}
 	_, stdout, _ = b.run(t, "query", "invoice", "--org", "acme", "--month", "2026-03")
-	if !strings.Contains(stdout, " 4.90 ") || !strings.Contains(stdout, " 7.70\n") {
-		t.Errorf("without all cents:\n%s", stdout)
+	if !strings.Contains(stdout, " 4.90 ") || !strings.Contains(stdout, " 7.70\n") || strings.Contains(stdout, "unpriced") || !strings.Contains(stdout, "  -      -\n") {
+		t.Errorf("without all cents, or no price is not told by the amount:\n%s", stdout)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestTheSignOfWhatIsRoundedAwayIsShown(t *testing.T) {
 		}
 		table.Rows = append(table.Rows, values)
 	}
-	showRounded(table)
+	invoiceForPeople(table)
 	for i, want := range []string{`"0"`, `"<0.01"`, `">-0.01"`, "null", `"5"`} {
 		if got := string(table.Rows[i][6]); got != want {
 			t.Errorf("row %d: %s, want %s", i, got, want)
