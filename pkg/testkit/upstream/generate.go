@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
 )
 
 func itoa(i int) string { return strconv.Itoa(i) }
@@ -86,7 +88,7 @@ func (s *Server) generate(sh shape) http.HandlerFunc {
 		}
 		g := &answering{request: req, shape: sh, w: w, a: Answer{Model: req.Model, Prompt: req.prompt(), Cached: req.Script.Cached, Status: http.StatusOK, Body: body}}
 		defer func() { s.note(r, g.a) }()
-		if !pause(r.Context(), time.Duration(req.Script.DelayMS)*time.Millisecond) {
+		if !lifecycle.Sleep(r.Context(), time.Duration(req.Script.DelayMS)*time.Millisecond) {
 			return
 		}
 		switch {
@@ -130,7 +132,7 @@ func (g *answering) envelope(stream bool, choices []any) *envelope {
 
 func (g *answering) one(ctx context.Context) {
 	n, limited := g.tokens()
-	if !pause(ctx, time.Duration(n*g.Script.PaceMS)*time.Millisecond) {
+	if !lifecycle.Sleep(ctx, time.Duration(n*g.Script.PaceMS)*time.Millisecond) {
 		return
 	}
 	finish := "stop"
@@ -185,7 +187,7 @@ func (g *answering) stream(ctx context.Context) {
 			panic(http.ErrAbortHandler) //nolint:forbidigo // how a handler breaks its connection
 		case g.Script.EndAfter > 0 && i == g.Script.EndAfter:
 			return
-		case i > 0 && !pause(ctx, time.Duration(g.Script.PaceMS)*time.Millisecond):
+		case i > 0 && !lifecycle.Sleep(ctx, time.Duration(g.Script.PaceMS)*time.Millisecond):
 			return
 		}
 		if g.Script.Malformed && i == 1 {
@@ -270,19 +272,4 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) {
 	n := req.prompt()
 	s.note(r, Answer{Model: req.Model, Prompt: n, Told: true, Finished: true, Status: http.StatusOK, Body: body})
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": data, "model": req.Model, "usage": map[string]any{"prompt_tokens": n, "total_tokens": n}})
-}
-
-// pause waits, or tells that the client has gone.
-func pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
