@@ -171,7 +171,7 @@ func TestHeadersThatAreTooLargeAre431(t *testing.T) {
 	one.SetHTTP1(true)
 	for name, p := range map[string]*http.Protocols{"HTTP/2": &two, "HTTP/1.1": &one} {
 		client := &http.Client{Transport: &http.Transport{Protocols: p}}
-		defer client.CloseIdleConnections()
+		t.Cleanup(client.CloseIdleConnections)
 		for size, want := range map[int]int{maxHeader - 1000: http.StatusOK, maxHeader + 16<<10: http.StatusRequestHeaderFieldsTooLarge} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr, nil)
 			if err != nil {

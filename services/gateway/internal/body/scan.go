@@ -23,7 +23,7 @@ var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 // Decoder gives a decoder of text, which is read where it lies; names in it may repeat, and be any bytes. It is good until done is called. They are
 // used again: a body may hold millions of objects.
 func Decoder(text []byte) (dec *jsontext.Decoder, done func()) {
-	dec = decoders.Get().(*jsontext.Decoder) //nolint:forcetypeassert // nothing else is put there
+	dec = decoders.Get().(*jsontext.Decoder) //nolint:errcheck,forcetypeassert // nothing else is put there
 	dec.Reset(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	return dec, func() {
 		dec.Reset(bytes.NewReader(nil)) // so that it does not keep text
