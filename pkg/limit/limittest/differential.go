@@ -245,9 +245,6 @@ func (g *generator) next() operation {
 	case 7, 8, 9, 10:
 		r := limit.SettleRequest{Subject: user, RequestID: g.id(), Scopes: g.scopes(), Actual: g.usage(), Meta: meta, Known: g.r.IntN(4) == 0}
 		r.Shard, r.Spread = g.place(r.RequestID, r.Scopes)
-		for i := range r.Scopes {
-			r.Scopes[i].IfHeld = g.r.IntN(5) == 0
-		}
 		return operation{fmt.Sprintf("settle %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Settle(ctx, r) }}
 	}
 	r := limit.CheckRequest{Subject: user, RequestID: g.id(), Scopes: g.scopes(), Cost: g.usage(), Meta: meta,

@@ -13,6 +13,9 @@
 --           going on, limits are lifted for a while, or a number is larger. Empty buckets say nothing: only the part from ; on is kept of them.
 -- Leases have no owner here: a reservation knows when its own ends.
 --
+-- A scope whose payer has moved leaves word in place of its state: ><shards it lies in now, comma separated> <fence> <version>;<the state it had>. Nobody
+-- changes that state any more; the move, of that fence and version, has brought it along once its mark is there (take.lua, put.lua).
+--
 -- Limits come as three arguments: the signature with its !, the packed state's format, and the limits' numbers, packed (prelude.lua).
 --
 -- All of it is one function: a function that is made costs in every call of a script, and the common check needs none of them.
@@ -133,12 +136,27 @@ local function library()
     return values, draining, table.concat(ids), changed, entries, i
   end
 
-  -- Brings a scope's state to now. Its limits are in ARGV from at on. Gives
+  -- Brings a scope's state to now. Its limits are in ARGV from at on; limits -1: they are those of its state, as in a state that was lifted whole. What
+  -- has moved away is as if there was nothing. Gives
   --   limits, count   how many limits, and how many entries the state has: further ones are of limits that are lifted for a while
   --   nums, values    the limits' three numbers each, and consumed and credit of each entry
   --   time, lag       of the state, and how far that lies ahead of now
   --   leases          ends in s and counts, in turn
   local function bring(limits, at, text, keep)
+    if text and sub(text, 1, 1) == '>' then text = nil end
+    if limits < 0 then
+      local scope = {limits = limits, count = 0, sig = '', nums = {}, values = {}, time = now, lag = 0, leases = false, text = text, draining = false, entries = {},
+        changed = false, open = 0, last = 0, had = 0, pays = false, id = false}
+      if text then
+        local time, order
+        scope.leases, time, order = decode(text)
+        if time then
+          if time > now then scope.time, scope.lag = time, time - now end
+          scope.values, scope.draining, scope.sig, scope.changed, scope.entries, scope.count = slowly(order, '', max(0, now - time), {}, true)
+        end
+      end
+      return scope
+    end
     -- All fields at once: a table that grows costs as much as the rest.
     local scope = {limits = limits, count = limits, sig = sub(ARGV[at], 1, -2), layout = ARGV[at + 1], nums = false, values = false, time = now, lag = 0,
       leases = false, text = text, draining = false, entries = false, changed = false, open = 0, last = 0, had = 0, pays = false, id = false}
@@ -194,9 +212,16 @@ local function library()
     end
   end
 
-  -- Counts a scope's open leases, and rewrites them: one that ends at drop less, one at take more (both in s), none that has ended.
+  -- Charges what a scope's own limits count of amounts, by kind; what is empty says nothing, not even that it is a limit.
+  local function add_own(scope, amounts)
+    local kinds = {R = 1, T = 2, I = 3, O = 4}
+    for i, b in ipairs(scope.entries) do add(scope.values, i, amounts[kinds[sub(b.id, 1, 1)]]) end
+  end
+
+  -- Counts a scope's open leases, and rewrites them: one that ends at drop less, one at take more (both in s), none that has ended. Tells whether one
+  -- was dropped.
   local function leases(scope, drop, take)
-    local old, out, open, last = scope.leases or {}, {}, 0, 0
+    local old, out, open, last, wanted = scope.leases or {}, {}, 0, 0, drop
     for k = 1, #old, 2 do
       local till, count = old[k], old[k + 1]
       if till * 1000 > now then
@@ -213,11 +238,12 @@ local function library()
       out[#out + 1], out[#out + 2] = take, 1
     end
     scope.open, scope.last, scope.leases = open, last, out
+    return wanted and not drop
   end
 
   -- The part of the state that the limits are in, and whether it is packed.
   local function state_of(scope)
-    if scope.limits == 0 then return '|' .. scope.time, false end
+    if scope.count == 0 then return '|' .. scope.time, false end
     local count, values, time = scope.count, scope.values, scope.time - EPOCH
     local packable = count == scope.limits and not scope.draining and time >= 0 and time < 1099511627776
     for i = 1, packable and count or 0 do packable = packable and values[2 * i - 1] <= 4294967295 end
@@ -262,5 +288,5 @@ local function library()
     end
   end
 
-  return bring, add, leases, state_of, store
+  return bring, add, leases, state_of, store, add_own
 end

@@ -30,8 +30,12 @@ var (
 	consumeLua string
 	//go:embed transfer.lua
 	transferLua string
+	//go:embed adjust.lua
+	adjustLua string
 	//go:embed take.lua
 	takeLua string
+	//go:embed swap.lua
+	swapLua string
 	//go:embed put.lua
 	putLua string
 	//go:embed due.lua
@@ -44,7 +48,9 @@ var (
 	settleScript   = redis.NewScript(source(preludeLua, bucketLua, settleLua))
 	consumeScript  = redis.NewScript(source(preludeLua, bucketLua, consumeLua))
 	transferScript = redis.NewScript(source(preludeLua, bucketLua, transferLua))
+	adjustScript   = redis.NewScript(source(preludeLua, bucketLua, adjustLua))
 	takeScript     = redis.NewScript(source(preludeLua, takeLua))
+	swapScript     = redis.NewScript(source(preludeLua, swapLua))
 	putScript      = redis.NewScript(source(preludeLua, putLua))
 	dueScript      = redis.NewScript(source(preludeLua, dueLua))
 	emittedScript  = redis.NewScript(source(preludeLua, emittedLua))
@@ -86,7 +92,7 @@ func New(rdb redis.UniversalClient, o Options) *Limiter {
 
 // Load puts the scripts into Redis's cache, so that the first decision needn't.
 func (l *Limiter) Load(ctx context.Context) error {
-	for _, s := range []*redis.Script{checkScript, settleScript, consumeScript, transferScript, takeScript, putScript, dueScript, emittedScript} {
+	for _, s := range []*redis.Script{checkScript, settleScript, consumeScript, transferScript, adjustScript, takeScript, swapScript, putScript, dueScript, emittedScript} {
 		if err := s.Load(ctx, l.rdb).Err(); err != nil {
 			return fmt.Errorf("load the limiter's scripts: %w", err)
 		}
@@ -107,6 +113,8 @@ func (l *Limiter) Check(ctx context.Context, r limit.CheckRequest) (limit.Decisi
 	switch {
 	case r.DryRun:
 		mode = "dry"
+	case r.Known:
+		mode = "known"
 	case r.Fresh:
 		mode = "fresh"
 	}
@@ -137,8 +145,11 @@ func (l *Limiter) check(ctx context.Context, r limit.CheckRequest, mode string) 
 		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
 	}
 	code, at, found := answer.code, time.UnixMilli(answer.now).UTC(), answer.found
+	if mode == "known" && code != 2 {
+		return limit.Decision{At: at}, nil
+	}
 	d := limit.Conclude(r, code != 0 || mode == "status", at, found)
-	if d.Allowed && (mode == "check" || mode == "fresh") {
+	if d.Allowed && (mode == "check" || mode == "fresh" || mode == "known") {
 		d.Repeated, d.Reserved = code == 2, r.Cost
 		if d.Repeated {
 			d.Reserved = answer.reserved
@@ -232,9 +243,12 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 	member, held := memberOf(r.Subject, r.RequestID), make([]string, 0, len(r.Scopes))
 	for _, s := range r.Scopes {
 		held = append(held, scopeID(s))
-		if _, lent := s.Lent(); lent {
-			held = append(held, "~"+scopeID(s))
+		if at, lent := s.SlotAt(); lent {
+			held = append(held, "~"+scopeID(s)+"#"+strconv.Itoa(at))
 		}
+	}
+	if len(held) == 0 {
+		held = []string{"-"}
 	}
 	keeps := fmt.Sprintf("%d %d %d %d %d %d %s %s", r.Cost[limit.Requests], r.Cost[limit.Tokens], r.Cost[limit.InputTokens], r.Cost[limit.OutputTokens],
 		r.Drawn[limit.Tokens], r.Drawn[limit.OutputTokens], strings.Join(held, ","), r.Meta)
@@ -244,9 +258,8 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 		args = append(args, f.Version)
 	}
 	for _, s := range r.Scopes {
-		lent, slotLent := s.Lent()
-		slots := any(s.Slots)
-		if slotLent {
+		lent, slots := s.Lent(), any(s.Slots)
+		if _, slotLent := s.SlotAt(); slotLent {
 			slots = "-"
 		}
 		args = appendLimits(append(args, slots), s.Limits, func(j int) int64 {
@@ -262,13 +275,17 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 // appendCounted adds what settle.lua and consume.lua take of each scope.
 func appendCounted(args []any, scopes []limit.Scope) []any {
 	for _, s := range scopes {
-		id := scopeID(s)
-		if s.IfHeld {
-			id = "?" + id
-		}
-		args = appendLimits(append(args, id), s.Limits, func(j int) int64 { return int64(s.Limits[j].Counted) + 1 })
+		args = appendKinds(append(args, scopeID(s)), s)
 	}
 	return args
+}
+
+// appendKinds adds a scope's limits with what they count, or that they are those of its state.
+func appendKinds(args []any, s limit.Scope) []any {
+	if s.Own() {
+		return append(args, -1, "", "", "")
+	}
+	return appendLimits(args, s.Limits, func(j int) int64 { return int64(s.Limits[j].Counted) + 1 })
 }
 
 // integers reads the first n values of a script's answer.
@@ -298,73 +315,6 @@ func numbers(texts []string) ([]int64, error) {
 		out[i] = v
 	}
 	return out, nil
-}
-
-var statuses = map[int64]limit.SettleStatus{1: limit.Settled, 2: limit.AlreadySettled, 3: limit.Unknown}
-
-// Settle implements limit.Limiter.
-func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Settlement, error) {
-	if err := r.Validate(); err != nil {
-		return limit.Settlement{}, err
-	}
-	member := memberOf(r.Subject, r.RequestID)
-	mode := "any"
-	if r.Known {
-		mode = "known"
-	}
-	reply, err := l.settle(ctx, r.Shard, member, r.Scopes, r.Actual, r.Meta, mode)
-	if err != nil {
-		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
-	}
-	return settlement(reply)
-}
-
-// Cancel implements limit.Limiter.
-func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, error) {
-	if err := (limit.SettleRequest{Scopes: r.Scopes}).Validate(); err != nil {
-		return false, err
-	}
-	reply, err := l.settle(ctx, r.Shard, memberOf(r.Subject, r.RequestID), r.Scopes, limit.Amounts{}, r.Meta, "cancel")
-	if err == nil {
-		var s limit.Settlement
-		if s, err = settlement(reply); err == nil {
-			return s.Status == limit.Settled, nil
-		}
-	}
-	return false, fmt.Errorf("cancel on redis: %w", err)
-}
-
-func (l *Limiter) settle(ctx context.Context, shard int, member string, scopes []limit.Scope, actual limit.Amounts, meta, mode string) ([]any, error) {
-	args := appendCounted([]any{l.clock(), len(scopes), limit.Retention.Milliseconds(), member, actual[limit.Requests], actual[limit.Tokens],
-		actual[limit.InputTokens], actual[limit.OutputTokens], meta, limit.EmitGrace.Milliseconds(), mode}, scopes)
-	return settleScript.Run(ctx, l.rdb, keysOf(shard, scopes, member, nil), args...).Slice()
-}
-
-func settlement(reply []any) (limit.Settlement, error) {
-	if len(reply) != 11 {
-		return limit.Settlement{}, fmt.Errorf("settle on redis: the script answered %d values, want 11", len(reply))
-	}
-	n, err := integers(reply, 7)
-	if err != nil {
-		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
-	}
-	checkMeta, ok1 := reply[7].(string)
-	meta, ok2 := reply[8].(string)
-	emitted, ok3 := reply[9].(int64)
-	status, ok4 := statuses[n[0]]
-	leaseWas, ok5 := reply[10].(int64)
-	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 {
-		return limit.Settlement{}, errors.New("settle on redis: the script's answer has another shape")
-	}
-	s := limit.Settlement{Status: status, At: time.UnixMilli(n[1]).UTC(), CheckMeta: checkMeta, Meta: meta, Emitted: emitted == 1,
-		Reserved: limit.Amounts{limit.Requests: n[3], limit.Tokens: n[4], limit.InputTokens: n[5], limit.OutputTokens: n[6]}}
-	if n[2] != 0 {
-		s.CheckedAt = time.UnixMilli(n[2]).UTC()
-	}
-	if leaseWas != 0 {
-		s.LeaseWas = time.UnixMilli(leaseWas).UTC()
-	}
-	return s, nil
 }
 
 // MarkEmitted implements limit.Limiter.

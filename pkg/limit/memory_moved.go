@@ -1,0 +1,169 @@
+package limit
+
+import (
+	"context"
+	"maps"
+	"slices"
+)
+
+var _ Carrier = (*Memory)(nil)
+
+// correction is what the end of a request, or its going on, changes in one scope.
+type correction struct {
+	scope      Scope   // whole; own: by the limits of its state. Without limits only its leases change
+	amounts    Amounts // charged, or given back
+	drop, take int64   // leases that end then, ms; 0: none
+	keep       bool    // buckets keep their capacity
+}
+
+// correct makes a correction where the scope's state lies now: if it has moved from the shard, there. If that is several shards each has its
+// part, and the first one that has the lease drops it. It tells whether a lease was dropped.
+func (m *Memory) correct(shard int, sp Spread, c correction, now int64) (dropped bool) {
+	p := place{shard, c.scope.Name}
+	if to := m.moved[p]; to != nil {
+		for i, at := range to.To {
+			part := c
+			part.amounts = c.amounts.Part(i, len(to.To))
+			if dropped {
+				part.drop = 0
+			}
+			if i > 0 {
+				part.take = 0
+			}
+			dropped = m.correct(at, sp, part, now) || dropped
+		}
+		return dropped
+	}
+	s := sp.Shares([]Scope{c.scope}, shard)[0]
+	var st *scopeState
+	if s.own {
+		st = m.owned(p, c.amounts, now)
+	} else {
+		st, _, _ = m.at(p, s.Limits, now, !c.keep)
+		for j, l := range s.Limits {
+			b := st.buckets[idOf(l)]
+			b.add(s.charge(j, c.amounts))
+			st.buckets[idOf(l)] = b
+		}
+	}
+	before := st.leases[c.drop]
+	if c.drop > 0 {
+		st.release(c.drop, now)
+	}
+	dropped = st.leases[c.drop] < before
+	if c.take > now {
+		st.leases[c.take]++
+	}
+	m.keep(p, st, now)
+	return dropped
+}
+
+// owned gives a copy of a scope's state, drained to now and charged by its own limits. An empty bucket says nothing, not even that it exists.
+func (m *Memory) owned(p place, amounts Amounts, now int64) *scopeState {
+	st := newScopeState(now)
+	if old := m.scopes[p]; old != nil {
+		st = old.clone()
+	}
+	ms := max(0, now-st.at)
+	st.at += ms
+	for id, b := range st.buckets {
+		b.drain(id.window, ms)
+		if b.consumed > 0 {
+			b.add(amounts[id.counted])
+		}
+		st.buckets[id] = b
+	}
+	return st
+}
+
+// Carry implements Carrier.
+func (m *Memory) Carry(_ context.Context, r CarryRequest) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, last, shards := m.now().UnixMilli(), r.Last(), r.Shards()
+	var scopes []string
+	for _, name := range r.Scopes {
+		if slices.ContainsFunc(last.To, func(to int) bool { return !m.arrived[arrival{place{to, name}, last.Fence}] }) {
+			scopes = append(scopes, name)
+		}
+	}
+	if len(scopes) == 0 {
+		return nil
+	}
+	for _, shard := range shards {
+		for _, f := range r.Left(shard) {
+			m.left[place{shard, f.Name}] = max(m.left[place{shard, f.Name}], f.Version)
+		}
+	}
+	for _, to := range last.To {
+		if err := m.stale(to, r.Fences); err != nil {
+			return err
+		}
+	}
+	for _, name := range scopes {
+		sum := newScopeState(now)
+		for _, shard := range shards {
+			p := place{shard, name}
+			if st := m.scopes[p]; st != nil {
+				sum.join(st, now)
+				delete(m.scopes, p)
+			}
+			m.moved[p] = &last
+		}
+		for i, to := range last.To {
+			p := place{to, name}
+			delete(m.moved, p)
+			if st := sum.part(i, len(last.To)); len(st.buckets)+len(st.leases) > 0 {
+				m.keep(p, st, now)
+			}
+			m.arrived[arrival{p, last.Fence}] = true
+		}
+	}
+	return nil
+}
+
+// Carried implements Carrier.
+func (m *Memory) Carried(_ context.Context, rs []CarryRequest) ([]bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]bool, len(rs))
+	for i, r := range rs {
+		out[i] = !slices.ContainsFunc(r.Scopes, func(name string) bool {
+			return slices.ContainsFunc(r.Last().To, func(to int) bool { return !m.arrived[arrival{place{to, name}, r.Last().Fence}] })
+		})
+	}
+	return out, nil
+}
+
+// join adds a state to a sum, drained to now.
+func (st *scopeState) join(other *scopeState, now int64) {
+	if len(other.buckets) > 0 {
+		st.at = max(st.at, other.at)
+	}
+	for id, b := range other.buckets {
+		if b.drain(id.window, max(0, now-other.at)); b.consumed == 0 {
+			continue
+		}
+		sum := st.buckets[id]
+		st.buckets[id] = bucket{consumed: satAdd(sum.consumed, b.consumed), capacity: satAdd(sum.capacity, b.capacity), fast: satAdd(sum.fast, b.fast)}
+	}
+	for until, n := range other.leases {
+		st.leases[until] += n
+	}
+}
+
+// part is part i of n. A fraction of a token is lost, at the payer's expense.
+func (st *scopeState) part(i, n int) *scopeState {
+	out := newScopeState(st.at)
+	for id, b := range st.buckets {
+		if c := Part(b.consumed, i, n); c > 0 {
+			out.buckets[id] = bucket{consumed: c, capacity: max(1, Part(b.capacity, i, n)), fast: Part(b.fast, i, n)}
+		}
+	}
+	for until := range maps.Keys(st.leases) {
+		if count := Part(st.leases[until], i, n); count > 0 {
+			out.leases[until] = count
+		}
+	}
+	return out
+}

@@ -1,0 +1,148 @@
+package redisbucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tollgate-dev/tollgate/pkg/limit"
+)
+
+const moved = 4 // what settle.lua and consume.lua answer if scopes have moved away that were not corrected there
+
+var statuses = map[int64]limit.SettleStatus{1: limit.Settled, 2: limit.AlreadySettled, 3: limit.Unknown}
+
+// Settle implements limit.Limiter.
+func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Settlement, error) {
+	if err := r.Validate(); err != nil {
+		return limit.Settlement{}, err
+	}
+	mode := "any"
+	if r.Known {
+		mode = "known"
+	}
+	s, err := l.settle(ctx, r, mode)
+	if err != nil {
+		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
+	}
+	return s, nil
+}
+
+// Cancel implements limit.Limiter.
+func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, error) {
+	as := limit.SettleRequest{Shard: r.Shard, Spread: r.Spread, Subject: r.Subject, RequestID: r.RequestID, Scopes: r.Scopes, Meta: r.Meta}
+	if err := as.Validate(); err != nil {
+		return false, err
+	}
+	s, err := l.settle(ctx, as, "cancel")
+	if err != nil {
+		return false, fmt.Errorf("cancel on redis: %w", err)
+	}
+	return s.Status == limit.Settled, nil
+}
+
+// settle ends a reservation. Scopes whose payer has moved are corrected where they lie first, each once, and then the rest in one step: if it is
+// broken off in between, a repeat goes on.
+func (l *Limiter) settle(ctx context.Context, r limit.SettleRequest, mode string) (limit.Settlement, error) {
+	member, scopes, done := memberOf(r.Subject, r.RequestID), r.Spread.Shares(r.Scopes, r.Shard), []string(nil)
+	for range followTries {
+		args := appendCounted([]any{l.clock(), len(scopes), limit.Retention.Milliseconds(), member, r.Actual[limit.Requests], r.Actual[limit.Tokens],
+			r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds(), mode, joined(done)}, scopes)
+		reply, err := settleScript.Run(ctx, l.rdb, keysOf(r.Shard, scopes, member, nil), args...).Slice()
+		if err != nil {
+			return limit.Settlement{}, err
+		}
+		n, err := integers(reply, 7)
+		if err != nil {
+			return limit.Settlement{}, err
+		}
+		if n[0] != moved {
+			return l.settled(ctx, r, reply)
+		}
+		ids, err := l.correctMoved(ctx, r, member, n, reply)
+		if err != nil {
+			return limit.Settlement{}, err
+		}
+		done = append(done, ids...)
+	}
+	return limit.Settlement{}, errMoving
+}
+
+// correctMoved corrects the scopes that a settle's answer names as moved, and tells which they are.
+func (l *Limiter) correctMoved(ctx context.Context, r limit.SettleRequest, member string, n []int64, reply []any) (ids []string, err error) {
+	if len(reply) < 13 || (len(reply)-13)%3 != 0 {
+		return nil, errShape
+	}
+	reserved := limit.Amounts{limit.Requests: n[3], limit.Tokens: n[4], limit.InputTokens: n[5], limit.OutputTokens: n[6]}
+	leaseEnd, ok1 := reply[10].(int64)
+	held, ok2 := reply[12].(string)
+	if !ok1 || !ok2 {
+		return nil, errShape
+	}
+	slots := lentSlots(held)
+	for at := 13; at < len(reply); at += 3 {
+		id, ok1 := reply[at].(string)
+		where, ok2 := reply[at+2].(string)
+		if !ok1 || !ok2 {
+			return nil, errShape
+		}
+		c := correction{scope: scopeOf(id, r.Scopes), spread: r.Spread, amounts: r.Actual, keep: true}
+		if n[2] != 0 { // a request that is unknown has nothing by which a repeat could be told from another
+			c.once = fmt.Sprintf("%s:%d", member, n[2])
+		}
+		if reply[at+1] == int64(1) {
+			c.amounts = r.Actual.Minus(reserved)
+			if _, lent := slots[id]; !lent {
+				c.drop = leaseEnd / 1000
+			}
+		}
+		if _, err := l.follow(ctx, where, c); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// settled reads the answer to a settle, and gives slots back that other shards have lent. If that fails they return when their leases end.
+func (l *Limiter) settled(ctx context.Context, r limit.SettleRequest, reply []any) (limit.Settlement, error) {
+	n, err := integers(reply, 7)
+	if err != nil {
+		return limit.Settlement{}, err
+	}
+	if len(reply) != 13 {
+		return limit.Settlement{}, errShape
+	}
+	checkMeta, ok1 := reply[7].(string)
+	meta, ok2 := reply[8].(string)
+	emitted, ok3 := reply[9].(int64)
+	leaseWas, ok4 := reply[10].(int64)
+	charged, ok5 := reply[11].(string)
+	held, ok6 := reply[12].(string)
+	status, ok7 := statuses[n[0]]
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 {
+		return limit.Settlement{}, errShape
+	}
+	s := limit.Settlement{Status: status, At: time.UnixMilli(n[1]).UTC(), CheckMeta: checkMeta, Meta: meta, Emitted: emitted == 1, Shard: r.Shard,
+		Reserved: limit.Amounts{limit.Requests: n[3], limit.Tokens: n[4], limit.InputTokens: n[5], limit.OutputTokens: n[6]}}
+	if n[2] != 0 {
+		s.CheckedAt = time.UnixMilli(n[2]).UTC()
+	}
+	if leaseWas != 0 {
+		s.LeaseWas = time.UnixMilli(leaseWas).UTC()
+	}
+	if status == limit.AlreadySettled || r.Known && status == limit.Unknown {
+		return s, nil
+	}
+	s.Charged = make([]bool, len(r.Scopes))
+	for i := range min(len(charged), len(s.Charged)) {
+		s.Charged[i] = charged[i] == '1'
+	}
+	for id, shard := range lentSlots(held) {
+		_, _ = l.correct(ctx, shard, "", correction{scope: bare(id), drop: leaseWas / 1000, keep: true})
+	}
+	return s, nil
+}
+
+var errMoving = errors.New("its payer moves faster than it can be followed")
