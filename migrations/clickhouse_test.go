@@ -289,3 +289,38 @@ func statements(t *testing.T, name string) (out []string) {
 	}
 	return out
 }
+
+// A view that has lost its security to a race of migrators gets it back from the next one, and a view that is not ours keeps what it has.
+func TestViewThatLostItsSecurityGetsItBack(t *testing.T) {
+	db := emptyClickHouse(t)
+	if err := ClickHouse(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	schema := lines(t, db, schemaQuery)
+	for _, v := range views {
+		if _, err := db.ExecContext(t.Context(), "ALTER TABLE "+v+" MODIFY SQL SECURITY INVOKER"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if slices.Equal(lines(t, db, schemaQuery), schema) {
+		t.Fatal("nothing was lost")
+	}
+	if err := ClickHouse(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	if got := lines(t, db, schemaQuery); !slices.Equal(got, schema) {
+		t.Errorf("the schema is\n%v\nwant\n%v", got, schema)
+	}
+	if _, err := db.ExecContext(t.Context(), `CREATE VIEW their_own SQL SECURITY INVOKER AS SELECT * FROM usage_daily`); err != nil {
+		t.Fatal(err)
+	}
+	if err := ClickHouse(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	if got := lines(t, db, `SELECT create_table_query AS line FROM system.tables WHERE database = currentDatabase() AND name = 'their_own'`); strings.Contains(got[0], "SECURITY DEFINER") {
+		t.Errorf("somebody's own view reads for its readers: %v", got)
+	}
+	if got := lines(t, db, `SELECT name AS line FROM system.tables WHERE database = currentDatabase() AND engine = 'View' AND name != 'their_own' ORDER BY name`); !slices.Equal(got, views) {
+		t.Errorf("the views are %v, known are %v", got, views)
+	}
+}

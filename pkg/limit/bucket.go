@@ -54,6 +54,20 @@ func (b *bucket) apply(rate, window, ms int64) {
 	}
 }
 
+// addLate charges what was used age ms ago: what a burst of it would have left by now, to a fraction of one, else many small ones would never drain.
+func (b *bucket) addLate(n, window, age int64) {
+	if age == 0 {
+		b.add(n)
+		return
+	}
+	gone, credit := drained(n, window, b.credit, min(age, window))
+	b.credit = credit
+	b.add(n - gone)
+	if b.consumed == 0 {
+		b.credit = 0
+	}
+}
+
 // drain lets ms pass.
 func (b *bucket) drain(window, ms int64) {
 	if b.fast > 0 && b.consumed > b.capacity {

@@ -143,3 +143,24 @@ func TestDebtSaturatesInsteadOfOverflowing(t *testing.T) {
 		t.Errorf("wait is %d, want saturation", w)
 	}
 }
+
+// What was used late is charged exactly: over any number of debits no more than a fraction of one is lost or gained.
+func TestLateDebitsAreExactToAFraction(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		window, want := 1+r.Int64N(day), new(big.Int)
+		b := bucket{capacity: 1 << 40}
+		for range 50 {
+			n, age := r.Int64N(1<<30), r.Int64N(2*window)
+			b.addLate(n, window, age)
+			want.Add(want, new(big.Int).Mul(big.NewInt(n), big.NewInt(window-min(age, window)))) // in 1/window
+			if b.consumed == 0 {
+				want.SetInt64(0) // an empty bucket forgets its fraction
+			}
+		}
+		got := new(big.Int).Mul(big.NewInt(b.consumed), big.NewInt(window))
+		if got.Sub(got, big.NewInt(b.credit)).Cmp(want) != 0 {
+			t.Fatalf("window %d: %d tokens less %d/%d, want %d/%d", window, b.consumed, b.credit, window, want, window)
+		}
+	}
+}

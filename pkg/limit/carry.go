@@ -9,8 +9,8 @@ import (
 // Carrier takes consumption along when a payer moves: to another org, or to another number of shards.
 type Carrier interface {
 	// Carry makes what was consumed and open in scopes, wherever in the chain it lies, consumed and open in the last To shards: once for each scope and
-	// last move, however often and from wherever it is called. It publishes the fences of the moves in the shards that they left, so that nothing more
-	// is granted there by an older quota, and leaves word there where each scope is now, for whoever ends a request that was granted there.
+	// last move, however often and from wherever it is called. It publishes the versions of the moves in all shards of the chain, so that nothing more
+	// is granted there by an older quota, and leaves word where anything was, for whoever ends a request that was granted there.
 	// Nothing may be granted in the last To shards by the new quota before it has returned. Reservations stay where they are: Earlier names the place.
 	//
 	// A *StaleError says that the payer has moved on: nothing is lost, the next move takes it along.
@@ -48,11 +48,11 @@ func (r CarryRequest) Shards() []int {
 	return slices.Compact(out)
 }
 
-// Left gives the fences of the moves that left a shard, the newest of each name.
-func (r CarryRequest) Left(shard int) []Fence {
+// Newest gives the fences of the moves, of each name the newest.
+func (r CarryRequest) Newest() []Fence {
 	var out []Fence
 	for _, m := range slices.Backward(r.Moves) {
-		if slices.Contains(m.From, shard) && !slices.ContainsFunc(out, func(f Fence) bool { return f.Name == m.Fence.Name }) {
+		if !slices.ContainsFunc(out, func(f Fence) bool { return f.Name == m.Fence.Name }) {
 			out = append(out, m.Fence)
 		}
 	}

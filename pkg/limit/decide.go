@@ -142,6 +142,9 @@ func (r SettleRequest) Validate() error {
 	if err := validateScopes(r.Scopes); err != nil {
 		return err
 	}
+	if r.Age < 0 {
+		return fmt.Errorf("age must not be negative, is %s", r.Age)
+	}
 	return validateAmounts(r.Actual)
 }
 

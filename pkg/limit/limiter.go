@@ -220,7 +220,8 @@ type LimitState struct {
 // reserve in is charged in full, for another model may have been served; another payer is not. If no reservation is known all of them are
 // charged. A bucket that exists keeps its capacity: a settle by an old quota puts back no old one, and needs no Fences.
 //
-// A *StaleError says that a scope is on its way to where its payer has moved: reload what it names, which carries it there, then try again.
+// A *StaleError says that a scope is on its way to where its payer has moved: reload what it names, which carries it there, then try again, or
+// have it ended Anyway.
 type SettleRequest struct {
 	Shard     int
 	Earlier   []int // as in a CheckRequest
@@ -231,6 +232,11 @@ type SettleRequest struct {
 	Actual    Amounts
 	Meta      string // replaces the reservation's; given back to a repeat
 	Known     bool   // change nothing if the reservation is unknown here
+	Anyway    bool   // a scope that is still on its way is passed over: what it holds drains
+
+	// Age is how long ago it was used, if that could not be told at once. Where nothing was held for it, what has drained of it meanwhile is not
+	// debited: an outage of an hour is no reason to refuse a minute's limit for an hour. To the millisecond.
+	Age time.Duration
 }
 
 // CancelRequest takes back an open reservation as if it had never been granted.
@@ -355,8 +361,6 @@ type Limiter interface {
 	// Cancel is for a check whose answer nobody got, and for nothing that was served: no event, and the id is free again. false: there is no open
 	// reservation, nothing was changed.
 	Cancel(ctx context.Context, r CancelRequest) (bool, error)
-	// Find tells in which of some shards a request is known, open or ended.
-	Find(ctx context.Context, s subject.Subject, requestID uuid.UUID, shards []int) (shard int, known bool, err error)
 	// Due gives what must be emitted, in any order. An expired reservation's tokens stay consumed; its slots are free.
 	Due(ctx context.Context, r DueRequest) ([]Due, error)
 	// MarkEmitted notes that the event of a settled reservation is durable, so that a repeated settle needn't emit it again.

@@ -303,6 +303,11 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 	case res == nil && r.Known:
 		return Settlement{Status: Unknown, At: out.At, Shard: r.Shard}, nil
 	case res == nil:
+		for _, s := range r.Scopes {
+			if to := m.moved[place{r.Shard, s.Name}]; to != nil && !r.Anyway {
+				return Settlement{}, &StaleError{Name: to.Fence.Name, Published: to.Fence.Version}
+			}
+		}
 		out.Status = Unknown
 		res = &reservation{}
 		m.reservations[key] = res
@@ -317,45 +322,45 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 		out.CheckedAt, out.Reserved, out.CheckMeta = time.UnixMilli(res.checkedAt).UTC(), res.reserved, res.checkMeta
 		out.LeaseWas = time.UnixMilli(res.leaseUntil).UTC()
 	}
-	out.Charged = m.end(r.Shard, r.Spread, r.Scopes, res, r.Actual, now)
+	out.Charged = m.end(r, res, now)
 	res.settled, res.meta, res.until, res.due = true, r.Meta, now+Retention.Milliseconds(), now+EmitGrace.Milliseconds()
 	return out, nil
 }
 
 // end puts what was used in the place of what a reservation holds in each scope, and its slots are free. It tells which of the given scopes were
 // charged in the shard itself. A reservation without a check (checkedAt is 0) holds nothing.
-func (m *Memory) end(shard int, sp Spread, scopes []Scope, res *reservation, actual Amounts, now int64) []bool {
-	charged, named := make([]bool, len(scopes)), map[scopeID]bool{}
-	for i, s := range scopes {
+func (m *Memory) end(r SettleRequest, res *reservation, now int64) []bool {
+	charged, named := make([]bool, len(r.Scopes)), map[scopeID]bool{}
+	for i, s := range r.Scopes {
 		id := scopeID{s.Kind, s.Name}
-		held := slices.Contains(res.scopes, id)
 		named[id] = true
-		if !held && res.checkedAt != 0 && s.Kind != ScopeModel {
+		c := correction{scope: s, amounts: r.Actual, age: r.Age.Milliseconds(), keep: true}
+		if slices.Contains(res.scopes, id) {
+			c = m.ending(res, s, r.Actual)
+		} else if res.checkedAt != 0 && s.Kind != ScopeModel {
 			continue
 		}
-		c := correction{scope: s, amounts: actual, keep: true}
-		if held {
-			c.amounts = actual.Minus(res.reserved)
-		}
-		if _, lent := res.lent[id]; held && !lent {
-			c.drop = res.leaseUntil
-		}
-		charged[i] = m.moved[place{shard, s.Name}] == nil
-		m.correct(shard, sp, c, now)
+		charged[i] = m.moved[place{r.Shard, s.Name}] == nil
+		m.correct(r.Shard, r.Spread, c, now)
 	}
 	for _, id := range res.scopes {
 		if !named[id] {
-			c := correction{scope: Scope{Kind: id.kind, Name: id.name, own: true}, amounts: actual.Minus(res.reserved), keep: true}
-			if _, lent := res.lent[id]; !lent {
-				c.drop = res.leaseUntil
-			}
-			m.correct(shard, sp, c, now)
+			m.correct(r.Shard, r.Spread, m.ending(res, OwnScope(Scope{Kind: id.kind, Name: id.name}), r.Actual), now)
 		}
 		if at, lent := res.lent[id]; lent {
-			m.correct(at, sp, correction{scope: Scope{Name: id.name}, drop: res.leaseUntil, keep: true}, now)
+			m.correct(at, r.Spread, correction{scope: Scope{Name: id.name}, drop: res.leaseUntil, keep: true}, now)
 		}
 	}
 	return charged
+}
+
+// ending is the correction of a scope that a reservation holds.
+func (m *Memory) ending(res *reservation, s Scope, actual Amounts) correction {
+	c := correction{scope: s, amounts: actual.Minus(res.reserved), keep: true}
+	if _, lent := res.lent[scopeID{s.Kind, s.Name}]; !lent {
+		c.drop = res.leaseUntil
+	}
+	return c
 }
 
 // Cancel implements Limiter.
@@ -371,12 +376,12 @@ func (m *Memory) Cancel(_ context.Context, r CancelRequest) (bool, error) {
 		return false, nil
 	}
 	held := slices.DeleteFunc(slices.Clone(r.Scopes), func(s Scope) bool { return !slices.Contains(res.scopes, scopeID{s.Kind, s.Name}) })
-	m.end(r.Shard, r.Spread, held, res, Amounts{}, now)
+	m.end(SettleRequest{Shard: r.Shard, Spread: r.Spread, Scopes: held}, res, now)
 	delete(m.reservations, key)
 	return true, nil
 }
 
-// Find implements Limiter.
+// Find implements Lender.
 func (m *Memory) Find(_ context.Context, s subject.Subject, requestID uuid.UUID, shards []int) (int, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

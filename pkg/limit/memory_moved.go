@@ -12,6 +12,7 @@ var _ Carrier = (*Memory)(nil)
 type correction struct {
 	scope      Scope   // whole; own: by the limits of its state. Without limits only its leases change
 	amounts    Amounts // charged, or given back
+	age        int64   // how long ago amounts were used, ms
 	drop, take int64   // leases that end then, ms; 0: none
 	keep       bool    // buckets keep their capacity
 }
@@ -42,7 +43,7 @@ func (m *Memory) correct(shard int, sp Spread, c correction, now int64) (dropped
 		st, _, _ = m.at(p, s.Limits, now, !c.keep)
 		for j, l := range s.Limits {
 			b := st.buckets[idOf(l)]
-			b.add(s.charge(j, c.amounts))
+			b.addLate(s.charge(j, c.amounts), l.Window.Milliseconds(), c.age)
 			st.buckets[idOf(l)] = b
 		}
 	}
@@ -83,7 +84,7 @@ func (m *Memory) Carry(_ context.Context, r CarryRequest) error {
 	now, last, shards := m.now().UnixMilli(), r.Last(), r.Shards()
 	var scopes []string
 	for _, name := range r.Scopes {
-		if slices.ContainsFunc(last.To, func(to int) bool { return !m.arrived[arrival{place{to, name}, last.Fence}] }) {
+		if !m.came(name, last) {
 			scopes = append(scopes, name)
 		}
 	}
@@ -91,24 +92,26 @@ func (m *Memory) Carry(_ context.Context, r CarryRequest) error {
 		return nil
 	}
 	for _, shard := range shards {
-		for _, f := range r.Left(shard) {
-			m.left[place{shard, f.Name}] = max(m.left[place{shard, f.Name}], f.Version)
+		if err := m.stale(shard, r.Fences); err != nil {
+			return err
 		}
 	}
-	for _, to := range last.To {
-		if err := m.stale(to, r.Fences); err != nil {
-			return err
+	for _, shard := range shards {
+		for _, f := range r.Newest() {
+			m.left[place{shard, f.Name}] = max(m.left[place{shard, f.Name}], f.Version)
 		}
 	}
 	for _, name := range scopes {
 		sum := newScopeState(now)
 		for _, shard := range shards {
 			p := place{shard, name}
-			if st := m.scopes[p]; st != nil {
-				sum.join(st, now)
-				delete(m.scopes, p)
+			if st := m.scopes[p]; st != nil && sum.join(st, now) {
+				m.moved[p] = &last
 			}
-			m.moved[p] = &last
+			delete(m.scopes, p)
+			if m.moved[p] != nil {
+				m.moved[p] = &last
+			}
 		}
 		for i, to := range last.To {
 			p := place{to, name}
@@ -122,34 +125,40 @@ func (m *Memory) Carry(_ context.Context, r CarryRequest) error {
 	return nil
 }
 
+// came tells whether a move has brought a scope to all places that it goes to.
+func (m *Memory) came(name string, by Move) bool {
+	return !slices.ContainsFunc(by.To, func(to int) bool { return !m.arrived[arrival{place{to, name}, by.Fence}] })
+}
+
 // Carried implements Carrier.
 func (m *Memory) Carried(_ context.Context, rs []CarryRequest) ([]bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := make([]bool, len(rs))
 	for i, r := range rs {
-		out[i] = !slices.ContainsFunc(r.Scopes, func(name string) bool {
-			return slices.ContainsFunc(r.Last().To, func(to int) bool { return !m.arrived[arrival{place{to, name}, r.Last().Fence}] })
-		})
+		out[i] = !slices.ContainsFunc(r.Scopes, func(name string) bool { return !m.came(name, r.Last()) })
 	}
 	return out, nil
 }
 
-// join adds a state to a sum, drained to now.
-func (st *scopeState) join(other *scopeState, now int64) {
-	if len(other.buckets) > 0 {
-		st.at = max(st.at, other.at)
-	}
+// join adds a state to a sum, drained to now, and tells whether there was anything in it.
+func (st *scopeState) join(other *scopeState, now int64) bool {
+	some := false
 	for id, b := range other.buckets {
 		if b.drain(id.window, max(0, now-other.at)); b.consumed == 0 {
 			continue
 		}
+		some, st.at = true, max(st.at, other.at)
 		sum := st.buckets[id]
 		st.buckets[id] = bucket{consumed: satAdd(sum.consumed, b.consumed), capacity: satAdd(sum.capacity, b.capacity), fast: satAdd(sum.fast, b.fast)}
 	}
 	for until, n := range other.leases {
-		st.leases[until] += n
+		if until > now {
+			some = true
+			st.leases[until] += n
+		}
 	}
+	return some
 }
 
 // part is part i of n. A fraction of a token is lost, at the payer's expense.

@@ -256,7 +256,13 @@ func (s Spreader) shareOveruse(ctx context.Context, r SettleRequest, settled Set
 	for i, sc := range r.Spread.Shares(r.Scopes, r.Shard) {
 		over[i] = make([]int64, len(sc.Limits))
 		for j, l := range sc.Limits {
-			if n := r.Actual[l.Counted] - settled.Reserved[l.Counted]; sc.Split && settled.Charged[i] && n > 0 {
+			n := r.Actual[l.Counted] - settled.Reserved[l.Counted]
+			if settled.Status == Unknown {
+				var b bucket
+				b.addLate(n, l.Window.Milliseconds(), r.Age.Milliseconds())
+				n = b.consumed
+			}
+			if sc.Split && settled.Charged[i] && n > 0 {
 				over[i][j] = n
 				much = much || n > l.Capacity/16
 			}

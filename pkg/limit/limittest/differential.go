@@ -53,7 +53,7 @@ func spreading(s Subject) Subject {
 	return s
 }
 
-// spreader is a Spreader whose Transfer can be called, too.
+// spreader is a Spreader of which the Lender can be called, too.
 type spreader struct {
 	limit.Limiter
 	lender limit.Lender
@@ -61,6 +61,10 @@ type spreader struct {
 
 func (s spreader) Transfer(ctx context.Context, r limit.TransferRequest) (limit.Transferred, error) {
 	return s.lender.Transfer(ctx, r)
+}
+
+func (s spreader) Find(ctx context.Context, sub subject.Subject, id uuid.UUID, shards []int) (int, bool, error) {
+	return s.lender.Find(ctx, sub, id, shards)
 }
 
 // plausible holds for every decision, whoever made it.
@@ -244,6 +248,9 @@ func (g *generator) next() operation {
 		}}
 	case 7, 8, 9, 10:
 		r := limit.SettleRequest{Subject: user, RequestID: g.id(), Scopes: g.scopes(), Actual: g.usage(), Meta: meta, Known: g.r.IntN(4) == 0}
+		if g.r.IntN(3) == 0 {
+			r.Age = time.Duration(g.amount(200_000)) * time.Millisecond
+		}
 		r.Shard, r.Spread = g.place(r.RequestID, r.Scopes)
 		return operation{fmt.Sprintf("settle %+v", r), func(ctx context.Context, s Subject) (any, error) { return s.Limiter.Settle(ctx, r) }}
 	}

@@ -68,6 +68,7 @@ func Run(t *testing.T, f Factory) {
 		{"ConsumedIsSettledAndHeldAndAReplayChangesNothing", conservation},
 		{"RacingChecksNeverPassTheBound", race},
 		{"RacingSettlesChargeOnce", raceSettle},
+		{"WhatWasUsedLongAgoIsDebitedAsFarAsItHasNotDrained", settleLate},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(newWorld(t, f)) })
 	}
@@ -595,5 +596,39 @@ func raceSettle(w *world) {
 	wg.Wait()
 	if got := w.left(s)[tpm]; settled.Load() != 1 || got != 99_500 {
 		w.t.Errorf("%d settles counted, %d left; want 1 and 99500", settled.Load(), got)
+	}
+}
+
+// What was used some time ago, and nothing was held for, is debited as far as a burst of that age has not drained; what was held is settled as ever.
+func settleLate(w *world) {
+	s := scope(600, 60_000, 86_400, 0)
+	late := func(id uuid.UUID, age time.Duration, tokens int64) {
+		w.t.Helper()
+		if _, err := w.Limiter.Settle(context.Background(), limit.SettleRequest{Shard: w.shard, Subject: w.user, RequestID: id, Scopes: []limit.Scope{s},
+			Actual: limit.Usage(tokens, 0), Meta: "settle meta", Age: age}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	wants := func(tokens, requests, aDay int64) {
+		w.t.Helper()
+		if got := w.left(s); got[tpm] != 60_000-tokens || got[rpm] != 600-requests || got[tpd] != 86_400-aDay {
+			w.t.Errorf("left %v, want %d tokens of the minute gone, %d requests, %d tokens of the day", got, tokens, requests, aDay)
+		}
+	}
+	late(uuid.New(), 15*time.Second, 1000)
+	wants(750, 1, 1000)
+	late(uuid.New(), time.Hour, 2400)
+	wants(750, 1, 3300)
+	late(uuid.New(), 59_999*time.Millisecond, 1)
+	wants(751, 1, 3301)
+	_, id := w.check(500, s)
+	late(id, 30*time.Second, 400)
+	wants(1151, 2, 3701)
+	for range 40 { // 40 small ones of half a window's age are half of them
+		late(uuid.New(), 30*time.Second, 1)
+	}
+	wants(1171, 22, 3741)
+	if _, err := w.Limiter.Settle(context.Background(), limit.SettleRequest{Shard: w.shard, Subject: w.user, RequestID: uuid.New(), Scopes: []limit.Scope{s}, Age: -1}); err == nil {
+		w.t.Error("a negative age is taken")
 	}
 }

@@ -59,6 +59,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	reg := observe.NewRegistry()
 	stack := lifecycle.New(log)
+	lifecycle.CollectLessOften()
 
 	tracer, err := observe.NewTracer(ctx, cfg.OTLPEndpoint, "enforcement", cfg.Instance)
 	if err != nil {

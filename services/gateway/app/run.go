@@ -37,6 +37,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	reg := observe.NewRegistry()
 	stack := lifecycle.New(log)
+	lifecycle.CollectLessOften()
 
 	tracer, err := observe.NewTracer(ctx, cfg.OTLPEndpoint, "gateway", cfg.Instance)
 	if err != nil {

@@ -200,7 +200,9 @@ func (l *Limiter) told(ctx context.Context, k key, e entry) (done bool, err erro
 		})
 	case settled, noted:
 		if e.stage == settled && !e.applied {
-			if _, err = ask(ctx, l, l.endTime(), func(ctx context.Context) (limit.Settlement, error) { return l.store.Settle(ctx, e.settle) }); err != nil {
+			r := e.settle
+			r.Age = max(0, l.o.Now().Sub(e.ended))
+			if _, err = l.settleInStore(ctx, r); err != nil {
 				return false, err
 			}
 		}

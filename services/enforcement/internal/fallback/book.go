@@ -44,6 +44,7 @@ type entry struct {
 
 	settle     limit.SettleRequest
 	settlement limit.Settlement // what the event is made from, again and again the same
+	ended      time.Time        // when that was made, by this instance's clock
 	applied    bool             // the store knows the settlement
 	emitted    bool             // the event is durable
 

@@ -61,6 +61,7 @@
 //
 // The store is told request by request, under the request's id, so that what it knows already counts once: Settle, then MarkEmitted once
 // the event is durable. What was granted here is told when its event is durable, for only this instance can make that event.
+// What the store holds nothing for is debited as a burst of its age would have left it (limit.SettleRequest): use of an hour is no debt of an hour.
 //
 // All this is bounded (Options.Most; an open request takes 1 kB, a settled one an estimated 1.5): a request that is granted here has its place for its record. When nothing is left, checks and
 // records that need a place get ErrFull, and nothing is forgotten.

@@ -90,6 +90,6 @@ func (l *Limiter) expire(ctx context.Context, k key, e *entry, meta string) {
 	here.Shard, here.Spread, here.Scopes = together, limit.Spread{}, l.scopes(e.scopes, e.open)
 	e.settlement, _ = l.asks().Settle(ctx, here) // Memory can't fail
 	e.settlement.Degraded = true
-	e.next = time.Time{}
+	e.ended, e.next = l.o.Now(), time.Time{}
 	l.book.put(k, e, settled)
 }

@@ -100,7 +100,7 @@ func (l *Limiter) settleHere(ctx context.Context, k key, r limit.SettleRequest) 
 	if g, known := l.grants.Get(k); known && s.Status == limit.Unknown {
 		s.Status, s.CheckedAt, s.Reserved, s.CheckMeta = limit.Settled, g.at, g.reserved, g.meta
 	}
-	e.settle, e.settlement, e.next = r, s, time.Time{}
+	e.settle, e.settlement, e.ended, e.next = r, s, l.o.Now(), time.Time{}
 	l.book.put(k, e, settled)
 	l.book.dueAt(k, e, l.o.Now().Add(limit.EmitGrace))
 	l.wake()

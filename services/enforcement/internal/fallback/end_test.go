@@ -88,6 +88,33 @@ func TestWhatWasUsedMeanwhileIsAppliedExactlyOnce(t *testing.T) {
 	}
 }
 
+// However long the store was away, its buckets are not debited what has drained meanwhile: who kept to a limit is not refused afterwards for as long.
+func TestLongOutageIsNoReasonToRefuseAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, 1, Options{})
+		w.trips(down)
+		minute := []limit.Scope{{Kind: limit.ScopeUser, Name: user.String(), Limits: []limit.Limit{{Counted: limit.Tokens, Capacity: 600, Window: time.Minute}}}}
+		for range 600 { // ten minutes at the limit
+			id := uuid.New()
+			if d := w.check(id, minute, 10); !d.Allowed || !d.Degraded {
+				t.Fatalf("%+v", d)
+			}
+			s, err := w.Settle(t.Context(), limit.SettleRequest{Shard: shard, Subject: user, RequestID: id, Scopes: minute, Actual: limit.Usage(10, 0)})
+			if err != nil || s.Status != limit.Settled {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			w.emitted(id)
+			time.Sleep(time.Second)
+		}
+		w.returns()
+		for range 20 { // a third of the limit at once
+			if d := w.check(uuid.New(), minute, 10); !d.Allowed || d.Degraded {
+				t.Fatalf("after the return: %+v", d)
+			}
+		}
+	})
+}
+
 func TestRecordOutlivesTheReturnOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, 1, Options{})

@@ -211,7 +211,7 @@ func (l *Limiter) adopt(ctx context.Context, k key, r limit.SettleRequest, s lim
 	}
 	r.Known = false
 	s.Meta = r.Meta
-	e := &entry{local: true, spread: r.Spread, scopes: r.Scopes, settle: r, settlement: s}
+	e := &entry{local: true, spread: r.Spread, scopes: r.Scopes, settle: r, settlement: s, ended: l.o.Now()}
 	if !l.book.put(k, e, settled) {
 		l.overflow(ctx, "record")
 		return limit.Settlement{}, ErrFull

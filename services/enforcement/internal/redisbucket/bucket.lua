@@ -13,8 +13,9 @@
 --           going on, limits are lifted for a while, or a number is larger. Empty buckets say nothing: only the part from ; on is kept of them.
 -- Leases have no owner here: a reservation knows when its own ends.
 --
--- A scope whose payer has moved leaves word in place of its state: ><shards it lies in now, comma separated> <fence> <version>;<the state it had>. Nobody
--- changes that state any more; the move, of that fence and version, has brought it along once its mark is there (take.lua, put.lua).
+-- A scope whose payer has moved leaves word in place of its state: ><move>;<move>;<the state it had>. The first says where it is now, the second by which
+-- move it was frozen: that one has brought the state along, once its marks are in all shards that it goes to (take.lua, put.lua). A move is
+-- "<shards, comma separated> <fence> <version>". Nobody changes a frozen state.
 --
 -- Limits come as three arguments: the signature with its !, the packed state's format, and the limits' numbers, packed (prelude.lua).
 --
@@ -136,8 +137,8 @@ local function library()
     return values, draining, table.concat(ids), changed, entries, i
   end
 
-  -- Brings a scope's state to now. Its limits are in ARGV from at on; limits -1: they are those of its state, as in a state that was lifted whole. What
-  -- has moved away is as if there was nothing. Gives
+  -- Brings a scope's state to now. Its limits are in ARGV from at on; limits -1: they are those of its state. What has moved away is as if there was
+  -- nothing. Gives
   --   limits, count   how many limits, and how many entries the state has: further ones are of limits that are lifted for a while
   --   nums, values    the limits' three numbers each, and consumed and credit of each entry
   --   time, lag       of the state, and how far that lies ahead of now
@@ -288,5 +289,5 @@ local function library()
     end
   end
 
-  return bring, add, leases, state_of, store, add_own
+  return bring, add, leases, state_of, store, drained, add_own
 end

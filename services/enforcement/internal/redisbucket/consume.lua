@@ -12,7 +12,7 @@
 --        open leases, state}; code 1 drawn, 0 refused, 2 the reservation has ended, 3 it is unknown
 --        code 4: nothing was done, for scopes have moved away that were not charged with so much: after the scopes that are held <kind>=<name> and where
 --        it lies: for each that has moved
-local bring, add, leases, state_of, store, add_own = library()
+local bring, add, leases, state_of, store, _, add_own = library()
 local n, f = tonumber(ARGV[2]), tonumber(ARGV[3])
 local got, open = call('MGET', unpack(KEYS, 1, n + f + 1)), KEYS[n + f + 2]
 

@@ -23,7 +23,9 @@ type correction struct {
 	scope      limit.Scope // whole; Own: by the limits of its state. Without limits only its leases change
 	spread     limit.Spread
 	amounts    limit.Amounts // charged, or given back
+	age        time.Duration // how long ago amounts were used
 	drop, take int64         // leases, ends in s; 0: none
+	anyway     bool          // what has not come to where it goes yet is passed over
 	keep       bool          // buckets keep their capacity
 	fit        bool          // only if there is room
 	once       string        // names the correction, so that a repeat changes nothing
@@ -48,60 +50,72 @@ type charge struct {
 	correction
 }
 
-// word tells where scopes have moved, as bucket.lua has it.
-func word(to []int, f limit.Fence) string {
-	texts := make([]string, len(to))
-	for i, shard := range to {
+// word tells of a move, as bucket.lua has it.
+func word(m limit.Move) string {
+	texts := make([]string, len(m.To))
+	for i, shard := range m.To {
 		texts[i] = strconv.Itoa(shard)
 	}
-	return fmt.Sprintf("%s %s %d", joined(texts), f.Name, f.Version)
+	return fmt.Sprintf("%s %s %d", joined(texts), m.Fence.Name, m.Fence.Version)
 }
 
-func parseWord(text string) (to []int, f limit.Fence, err error) {
+func parseWord(text string) (m limit.Move, err error) {
 	parts := strings.Split(text, " ")
 	if len(parts) != 3 {
-		return nil, f, fmt.Errorf("%q tells of no move", text)
+		return m, fmt.Errorf("%q tells of no move", text)
 	}
 	for t := range strings.SplitSeq(parts[0], ",") {
 		shard, err := strconv.Atoi(t)
 		if err != nil {
-			return nil, f, fmt.Errorf("%q tells of no move: %w", text, err)
+			return m, fmt.Errorf("%q tells of no move: %w", text, err)
 		}
-		to = append(to, shard)
+		m.To = append(m.To, shard)
 	}
-	f.Name = parts[1]
-	if f.Version, err = strconv.ParseInt(parts[2], 10, 64); err != nil {
-		return nil, f, fmt.Errorf("%q tells of no move: %w", text, err)
+	m.Fence.Name = parts[1]
+	if m.Fence.Version, err = strconv.ParseInt(parts[2], 10, 64); err != nil {
+		return m, fmt.Errorf("%q tells of no move: %w", text, err)
 	}
-	return to, f, nil
+	return m, nil
+}
+
+// parseFrozen reads what a scope has left: where it is, by which move it was frozen, and its state.
+func parseFrozen(text string) (to, by, state string, err error) {
+	parts := strings.SplitN(text, ";", 3)
+	if len(parts) != 3 || parts[0] == "" || parts[0][0] != '>' {
+		return "", "", "", fmt.Errorf("%q tells of no move", text)
+	}
+	return parts[0][1:], parts[1], parts[2], nil
 }
 
 // follow makes a correction where a scope has moved to. If that is several shards each has its part, and the first one that has the lease drops
 // it. A *limit.StaleError: the move has not been made yet.
 func (l *Limiter) follow(ctx context.Context, where string, c correction) (corrected, error) {
-	to, f, err := parseWord(where)
+	move, err := parseWord(where)
 	if err != nil {
 		return corrected{}, err
 	}
 	var all corrected
-	for i, shard := range to {
+	for i, shard := range move.To {
 		part := c
-		part.amounts = c.amounts.Part(i, len(to))
+		part.amounts = c.amounts.Part(i, len(move.To))
+		if c.once != "" {
+			part.once = fmt.Sprintf("%s.%d", c.once, i) // two parts may come together in one place
+		}
 		if all.dropped {
 			part.drop = 0
 		}
 		if i > 0 {
 			part.take = 0
 		}
-		one, err := l.correct(ctx, shard, markKey(shard, c.scope.Name, f), part)
+		one, err := l.correct(ctx, shard, markKey(shard, c.scope.Name, move.Fence), part)
 		all.charged = append(all.charged, one.charged...)
 		all.lacking = append(all.lacking, one.lacking...)
 		all.dropped = all.dropped || one.dropped
 		if err != nil {
 			return all, err
 		}
-		if one.early {
-			return all, &limit.StaleError{Name: f.Name, Published: f.Version}
+		if one.early && !c.anyway {
+			return all, &limit.StaleError{Name: move.Fence.Name, Published: move.Fence.Version}
 		}
 	}
 	return all, nil
@@ -124,7 +138,7 @@ func (l *Limiter) correct(ctx context.Context, shard int, mark string, c correct
 		ttl = limit.CarryFor.Milliseconds()
 	}
 	args := []any{l.clock(), mark != "", ttl, c.keep, c.fit, lease0(c.drop), lease0(c.take), c.amounts[limit.Requests], c.amounts[limit.Tokens],
-		c.amounts[limit.InputTokens], c.amounts[limit.OutputTokens]}
+		c.amounts[limit.InputTokens], c.amounts[limit.OutputTokens], c.age.Milliseconds()}
 	reply, err := adjustScript.Run(ctx, l.rdb, keys, appendKinds(args, s)...).Slice()
 	if err != nil {
 		return attempt{}, err
@@ -205,7 +219,7 @@ func lentSlots(held string) map[string]int {
 	return out
 }
 
-// Find implements limit.Limiter, in one round trip.
+// Find implements limit.Lender, in one round trip.
 func (l *Limiter) Find(ctx context.Context, s subject.Subject, requestID uuid.UUID, shards []int) (int, bool, error) {
 	now, member := time.Now().UnixMilli(), memberOf(s, requestID)
 	if l.now != nil {

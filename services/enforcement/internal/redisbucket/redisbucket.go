@@ -34,8 +34,6 @@ var (
 	adjustLua string
 	//go:embed take.lua
 	takeLua string
-	//go:embed swap.lua
-	swapLua string
 	//go:embed put.lua
 	putLua string
 	//go:embed due.lua
@@ -49,8 +47,7 @@ var (
 	consumeScript  = redis.NewScript(source(preludeLua, bucketLua, consumeLua))
 	transferScript = redis.NewScript(source(preludeLua, bucketLua, transferLua))
 	adjustScript   = redis.NewScript(source(preludeLua, bucketLua, adjustLua))
-	takeScript     = redis.NewScript(source(preludeLua, takeLua))
-	swapScript     = redis.NewScript(source(preludeLua, swapLua))
+	takeScript     = redis.NewScript(source(preludeLua, bucketLua, takeLua))
 	putScript      = redis.NewScript(source(preludeLua, putLua))
 	dueScript      = redis.NewScript(source(preludeLua, dueLua))
 	emittedScript  = redis.NewScript(source(preludeLua, emittedLua))
@@ -92,7 +89,7 @@ func New(rdb redis.UniversalClient, o Options) *Limiter {
 
 // Load puts the scripts into Redis's cache, so that the first decision needn't.
 func (l *Limiter) Load(ctx context.Context) error {
-	for _, s := range []*redis.Script{checkScript, settleScript, consumeScript, transferScript, adjustScript, takeScript, swapScript, putScript, dueScript, emittedScript} {
+	for _, s := range []*redis.Script{checkScript, settleScript, consumeScript, transferScript, adjustScript, takeScript, putScript, dueScript, emittedScript} {
 		if err := s.Load(ctx, l.rdb).Err(); err != nil {
 			return fmt.Errorf("load the limiter's scripts: %w", err)
 		}

@@ -31,7 +31,7 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 
 // Cancel implements limit.Limiter.
 func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, error) {
-	as := limit.SettleRequest{Shard: r.Shard, Spread: r.Spread, Subject: r.Subject, RequestID: r.RequestID, Scopes: r.Scopes, Meta: r.Meta}
+	as := limit.SettleRequest{Shard: r.Shard, Spread: r.Spread, Subject: r.Subject, RequestID: r.RequestID, Scopes: r.Scopes, Meta: r.Meta, Anyway: true}
 	if err := as.Validate(); err != nil {
 		return false, err
 	}
@@ -48,7 +48,7 @@ func (l *Limiter) settle(ctx context.Context, r limit.SettleRequest, mode string
 	member, scopes, done := memberOf(r.Subject, r.RequestID), r.Spread.Shares(r.Scopes, r.Shard), []string(nil)
 	for range followTries {
 		args := appendCounted([]any{l.clock(), len(scopes), limit.Retention.Milliseconds(), member, r.Actual[limit.Requests], r.Actual[limit.Tokens],
-			r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds(), mode, joined(done)}, scopes)
+			r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds(), mode, r.Age.Milliseconds(), joined(done)}, scopes)
 		reply, err := settleScript.Run(ctx, l.rdb, keysOf(r.Shard, scopes, member, nil), args...).Slice()
 		if err != nil {
 			return limit.Settlement{}, err
@@ -87,12 +87,19 @@ func (l *Limiter) correctMoved(ctx context.Context, r limit.SettleRequest, membe
 		if !ok1 || !ok2 {
 			return nil, errShape
 		}
-		c := correction{scope: scopeOf(id, r.Scopes), spread: r.Spread, amounts: r.Actual, keep: true}
-		if n[2] != 0 { // a request that is unknown has nothing by which a repeat could be told from another
+		c := correction{scope: scopeOf(id, r.Scopes), spread: r.Spread, amounts: r.Actual, age: r.Age, keep: true, anyway: r.Anyway}
+		switch {
+		case n[2] != 0:
 			c.once = fmt.Sprintf("%s:%d", member, n[2])
+		case !r.Anyway: // a request that is unknown has nothing by which a repeat could be told from another
+			move, err := parseWord(where)
+			if err != nil {
+				return nil, err
+			}
+			return nil, &limit.StaleError{Name: move.Fence.Name, Published: move.Fence.Version}
 		}
 		if reply[at+1] == int64(1) {
-			c.amounts = r.Actual.Minus(reserved)
+			c.amounts, c.age = r.Actual.Minus(reserved), 0
 			if _, lent := slots[id]; !lent {
 				c.drop = leaseEnd / 1000
 			}

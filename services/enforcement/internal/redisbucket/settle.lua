@@ -5,14 +5,15 @@
 -- KEYS   n scopes' states, the tombstone, the shard's reservations; all in one hash slot, as are the states of scopes that aren't given
 -- ARGV   1 now in ms, or ''   2 n   3 retention in ms, 4 the request's field   5..8 actual: requests, tokens, input tokens, output tokens
 --        9 meta; to cancel: of the check, or '' for any   10 grace in ms   11 any | known: change nothing if it is unknown | cancel
---        12 scopes that have moved away and were corrected there, as <kind>=<name>, comma separated; then for each scope: <kind>=<name>, number of limits,
+--        12 age in ms: of what was used that long ago, and not held, only what a burst of that age has not drained is debited
+--        13 scopes that have moved away and were corrected there, as <kind>=<name>, comma separated; then for each scope: <kind>=<name>, number of limits,
 --        -1 for those of its state, and as bucket.lua has them signature, format and numbers: capacity, window in ms, what it counts (1..4)
 -- Reply  {status, now, checked at (0: unknown), reserved requests, tokens, input tokens, output tokens, meta of the check, meta of the
 --        settle that counted, emitted (0|1), end of the lease that was settled or 0, 0 or 1 for each given scope: it was charged here; scopes that are held}
 --        status 1 settled or cancelled, 2 already settled, 3 unknown reservation
---        status 4: nothing was done, for scopes have moved away that are not in 12: after the scopes that are held <kind>=<name>, held (0|1), where it lies:
+--        status 4: nothing was done, for scopes have moved away that are not in 13: after the scopes that are held <kind>=<name>, held (0|1), where it lies:
 --        for each of them
-local bring, add, leases, state_of, store, add_own = library()
+local bring, add, leases, state_of, store, drained, add_own = library()
 local n, open, mode = tonumber(ARGV[2]), KEYS[#KEYS], ARGV[11]
 local got = call('MGET', unpack(KEYS, 1, n + 1))
 local known = call('HGET', open, ARGV[4]) or got[n + 1]
@@ -34,8 +35,8 @@ if mode == 'cancel' and sub(check_meta, -#ARGV[9]) ~= ARGV[9] and ARGV[9] ~= '' 
 if status == 3 and mode ~= 'any' then return {3, now, 0, 0, 0, 0, 0, '', '', 0, 0, '', ''} end
 
 -- What is to be corrected: key, state, number of limits, where they begin in ARGV, held.
-local work, given, moved, charged, done = {}, {}, {4, now, checked_at, r, t, i, o, '', '', 0, lease_end * 1000, '', scopes}, '', ',' .. ARGV[12] .. ','
-local function note(id, key, text, limits, at, held)
+local work, given, moved, charged, done = {}, {}, {4, now, checked_at, r, t, i, o, '', '', 0, lease_end * 1000, '', scopes}, '', ',' .. ARGV[13] .. ','
+local function note(id, key, text, limits, at, held) -- whether it is here
   local where = text and match(text, '^>([^;]*);')
   if not where then
     work[#work + 1] = {key, text, limits, at, held and true, id}
@@ -44,7 +45,7 @@ local function note(id, key, text, limits, at, held)
   end
   return not where
 end
-local arg = 13
+local arg = 14
 for s = 1, n do
   local id = ARGV[arg]
   local held = find(scopes, ',' .. id .. ',', 1, true)
@@ -64,7 +65,7 @@ for id, name in string.gmatch(scopes, ',(%a+=([^,]+))') do
 end
 if #moved > 13 then return moved end
 
-local reserved = {r, t, i, o}
+local reserved, age = {r, t, i, o}, tonumber(ARGV[12])
 for _, w in ipairs(work) do
   local key, text, limits, at, held, id = unpack(w, 1, 6)
   local scope = bring(limits, at, text, true)
@@ -75,7 +76,16 @@ for _, w in ipairs(work) do
   end
   for l = 1, limits do
     local counted = scope.nums[3 * l]
-    add(scope.values, l, ARGV[4 + counted] - (held and reserved[counted] or 0))
+    local used = tonumber(ARGV[4 + counted])
+    if held then
+      used = used - reserved[counted]
+    elseif age > 0 then -- to a fraction of a token, else many small ones would never drain
+      local window, gone = scope.nums[3 * l - 1], nil
+      gone, scope.values[2 * l] = drained(used, window, scope.values[2 * l], min(age, window))
+      used = used - gone
+    end
+    add(scope.values, l, used)
+    if scope.values[2 * l - 1] == 0 then scope.values[2 * l] = 0 end
   end
   leases(scope, held and not find(scopes, ',~' .. id .. '#', 1, true) and lease_end)
   store(key, scope, state_of(scope))

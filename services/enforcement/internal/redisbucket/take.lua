@@ -1,25 +1,41 @@
--- Freezes scopes that are about to move away, or to be shared out anew, and publishes the versions by which they do, so that no older quota grants
--- anything here any more. What is frozen stays until the next move: a move that was broken off goes on with the same.
+-- Freezes scopes that are about to move away, or to be shared out anew: word is left in place of each that has anything. Publishes the versions by
+-- which they move, so that no older quota grants anything here any more. Doing it again finds the same.
 --
--- KEYS   f fences, then for each scope: its state, the mark of the move in this shard; in one hash slot
--- ARGV   1 now in ms, or ''   2 f   3 how long a fence is published, in ms   4 where the scopes go, as bucket.lua has it   5 how long that is told, in ms;
---        then f versions
--- Reply  {now, then for each scope: 1 or 0, text}: 0 and the word that it has left, with its state; 1 and the state that it had before: the move has
---        been made here
-local f = tonumber(ARGV[2])
-for i = 1, f do
-  local known = call('GET', KEYS[i])
-  if not known or tonumber(known) < tonumber(ARGV[5 + i]) then call('SET', KEYS[i], ARGV[5 + i], 'PX', ARGV[3]) end
+-- KEYS   c fences of the plan, f fences of its moves, then for each scope: its state, the mark of the move in this shard; in one hash slot
+-- ARGV   1 now in ms, or ''   2 c   3 f   4 how long a fence is published, in ms   5 the move, as bucket.lua has it   6 how long word is kept, in ms;
+--        then c and f versions
+-- Reply  {-1, fence, published version}: the payer has moved on, nothing was done
+--        {now, then for each scope: text}: the word that it has left; '': it has nothing, or the move has been made here
+local bring, _, leases = library()
+local c, f = tonumber(ARGV[2]), tonumber(ARGV[3])
+for i = 1, c + f do
+  local published, version = call('GET', KEYS[i]), ARGV[6 + i]
+  if i > c then
+    if not published or tonumber(published) < tonumber(version) then call('SET', KEYS[i], version, 'PX', ARGV[4]) end
+  elseif published and tonumber(published) > tonumber(version) then
+    return {-1, i, tonumber(published)}
+  end
+end
+
+local function empty(text)
+  local scope = bring(-1, 0, text, true)
+  leases(scope)
+  return scope.open == 0 and max(0, unpack(scope.values)) == 0
 end
 local reply = {now}
-for k = f + 1, #KEYS, 2 do
-  local text, made = call('GET', KEYS[k]), call('GET', KEYS[k + 1])
-  if made then
-    text = made
-  elseif not text or sub(text, 1, 1) ~= '>' then
-    text = '>' .. ARGV[4] .. ';' .. (text or '')
-    call('SET', KEYS[k], text, 'PX', ARGV[5] + pad)
+for k = c + f + 1, #KEYS, 2 do
+  local text = call('EXISTS', KEYS[k + 1]) == 0 and call('GET', KEYS[k]) or ''
+  if text ~= '' then
+    local to, rest = match(text, '^>([^;]*)(;.*)$')
+    if to then
+      text = '>' .. ARGV[5] .. rest
+    elseif empty(text) then
+      text = ''
+    else
+      text = '>' .. ARGV[5] .. ';' .. ARGV[5] .. ';' .. text
+    end
+    if text ~= '' and to ~= ARGV[5] then call('SET', KEYS[k], text, 'PX', ARGV[6] + pad) end
   end
-  reply[#reply + 1], reply[#reply + 2] = made and 1 or 0, text
+  reply[#reply + 1] = text
 end
 return reply

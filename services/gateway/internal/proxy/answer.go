@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -69,7 +68,7 @@ func (f *flight) answer(ctx context.Context, resp *http.Response) error {
 		return f.failedBy(err)
 	}
 	var c chunk
-	_ = json.Unmarshal(text, &c) // what can't be read is the client's to understand
+	_ = c.read(text) // what is no JSON is the client's to understand
 	var told []figures
 	if c.Usage {
 		usages(text, func(u figures) { told = append(told, u) })

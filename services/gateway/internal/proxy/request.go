@@ -141,6 +141,8 @@ func (s *Server) generate(kind tokens.Kind) handlerFunc {
 			f.choices = min(req.Choices, maxChoices) * min(counted.Prompts, maxChoices)
 		}
 		f.output, f.bounded = s.reserveFor(kind, req, f.choices)
+		s.pending.begin()
+		defer s.pending.end()
 		defer f.settle(outcomeFailed) // of a panic; any other end has settled it by now
 		if err := f.reserve(); err != nil {
 			return err

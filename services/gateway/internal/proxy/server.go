@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -85,7 +84,7 @@ type Server struct {
 	http    *observe.HTTPMetrics
 	mux     *http.ServeMux
 	bodies  *bodies
-	pending sync.WaitGroup // settlements
+	pending pending // requests, and settlements
 }
 
 // New makes the handler.
@@ -134,17 +133,8 @@ func (s *Server) limits(h http.Header, d client.Decision) {
 	maps.Copy(h, s.o.Dialect.Headers(d, time.Now()))
 }
 
-// Wait returns when everything is settled, or when ctx ends.
-func (s *Server) Wait(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() { s.pending.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+// Wait returns when no request runs any more and all are settled, or when ctx ends.
+func (s *Server) Wait(ctx context.Context) error { return s.pending.Wait(ctx) }
 
 // ServeHTTP answers a path that is not in its canonical form with 404; the mux would redirect it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -167,6 +157,7 @@ type exchange struct {
 	body    held   // its memory
 	model   string // that was asked for; "" until it is known
 	outcome string
+	alive   time.Time // when the client was last given its time to read
 }
 
 // restWithin bounds how long an error waits for the rest of a body that nobody has read: net/http reads on before it answers.

@@ -86,12 +86,9 @@ func (st *streaming) event() []byte {
 		return raw
 	}
 	var c chunk
-	if err := json.Unmarshal(data, &c); err != nil {
-		var wrong *json.UnmarshalTypeError
-		if !errors.As(err, &wrong) { // a field of an unexpected type is the client's to understand
-			st.s.m.malformed.Inc()
-			return raw
-		}
+	if err := c.read(data); err != nil {
+		st.s.m.malformed.Inc()
+		return raw
 	}
 	if len(c.ID) > 0 {
 		st.last = c
