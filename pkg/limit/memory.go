@@ -303,11 +303,6 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 	case res == nil && r.Known:
 		return Settlement{Status: Unknown, At: out.At, Shard: r.Shard}, nil
 	case res == nil:
-		for _, s := range r.Scopes {
-			if to := m.moved[place{r.Shard, s.Name}]; to != nil && !r.Anyway {
-				return Settlement{}, &StaleError{Name: to.Fence.Name, Published: to.Fence.Version}
-			}
-		}
 		out.Status = Unknown
 		res = &reservation{}
 		m.reservations[key] = res

@@ -88,16 +88,7 @@ func (l *Limiter) correctMoved(ctx context.Context, r limit.SettleRequest, membe
 			return nil, errShape
 		}
 		c := correction{scope: scopeOf(id, r.Scopes), spread: r.Spread, amounts: r.Actual, age: r.Age, keep: true, anyway: r.Anyway}
-		switch {
-		case n[2] != 0:
-			c.once = fmt.Sprintf("%s:%d", member, n[2])
-		case !r.Anyway: // a request that is unknown has nothing by which a repeat could be told from another
-			move, err := parseWord(where)
-			if err != nil {
-				return nil, err
-			}
-			return nil, &limit.StaleError{Name: move.Fence.Name, Published: move.Fence.Version}
-		}
+		c.once = fmt.Sprintf("%s:%d", member, n[2])
 		if reply[at+1] == int64(1) {
 			c.amounts, c.age = r.Actual.Minus(reserved), 0
 			if _, lent := slots[id]; !lent {
