@@ -88,7 +88,9 @@ func (l *Limiter) correctMoved(ctx context.Context, r limit.SettleRequest, membe
 			return nil, errShape
 		}
 		c := correction{scope: scopeOf(id, r.Scopes), spread: r.Spread, amounts: r.Actual, age: r.Age, keep: true, anyway: r.Anyway}
-		c.once = fmt.Sprintf("%s:%d", member, n[2])
+		if n[2] != 0 { // a request that is unknown has nothing by which a repeat could be told from another
+			c.once = fmt.Sprintf("%s:%d", member, n[2])
+		}
 		if reply[at+1] == int64(1) {
 			c.amounts, c.age = r.Actual.Minus(reserved), 0
 			if _, lent := slots[id]; !lent {
