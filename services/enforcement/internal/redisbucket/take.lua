@@ -31,6 +31,7 @@ for k = c + f + 1, #KEYS, 2 do
       text = '>' .. ARGV[5] .. rest
     elseif empty(text) then
       text = ''
+      call('DEL', KEYS[k])
     else
       text = '>' .. ARGV[5] .. ';' .. ARGV[5] .. ';' .. text
     end
