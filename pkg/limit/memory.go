@@ -30,6 +30,7 @@ type Memory struct {
 	fences       map[string]int64
 	left         map[place]int64 // versions published where a payer has moved away
 	moved        map[place]*Move // where a scope's state lies instead
+	parted       map[place]parting
 	arrived      map[arrival]bool
 	ops          int
 }
@@ -116,7 +117,7 @@ func NewMemory(o MemoryOptions) *Memory {
 		o.Tombstone = DefaultTombstone
 	}
 	return &Memory{now: o.Now, tombstone: o.Tombstone.Milliseconds(), scopes: map[place]*scopeState{},
-		reservations: map[reservationKey]*reservation{}, fences: map[string]int64{}, left: map[place]int64{}, moved: map[place]*Move{}, arrived: map[arrival]bool{}}
+		reservations: map[reservationKey]*reservation{}, fences: map[string]int64{}, left: map[place]int64{}, moved: map[place]*Move{}, parted: map[place]parting{}, arrived: map[arrival]bool{}}
 }
 
 // Publish makes checks with an older version of name stale. Versions never go back.
@@ -335,15 +336,11 @@ func (m *Memory) end(r SettleRequest, res *reservation, now int64) []bool {
 		} else if res.checkedAt != 0 && s.Kind != ScopeModel {
 			continue
 		}
-		charged[i] = m.moved[place{r.Shard, s.Name}] == nil
-		m.correct(r.Shard, r.Spread, c, now)
+		charged[i] = m.correctFor(res, r.Shard, r.Spread, c, now)
 	}
 	for _, id := range res.scopes {
 		if !named[id] {
-			m.correct(r.Shard, r.Spread, m.ending(res, OwnScope(Scope{Kind: id.kind, Name: id.name}), r.Actual), now)
-		}
-		if at, lent := res.lent[id]; lent {
-			m.correct(at, r.Spread, correction{scope: Scope{Name: id.name}, drop: res.leaseUntil, keep: true}, now)
+			m.correctFor(res, r.Shard, r.Spread, m.ending(res, OwnScope(Scope{Kind: id.kind, Name: id.name}), r.Actual), now)
 		}
 	}
 	return charged
@@ -351,11 +348,7 @@ func (m *Memory) end(r SettleRequest, res *reservation, now int64) []bool {
 
 // ending is the correction of a scope that a reservation holds.
 func (m *Memory) ending(res *reservation, s Scope, actual Amounts) correction {
-	c := correction{scope: s, amounts: actual.Minus(res.reserved), keep: true}
-	if _, lent := res.lent[scopeID{s.Kind, s.Name}]; !lent {
-		c.drop = res.leaseUntil
-	}
-	return c
+	return correction{scope: s, amounts: actual.Minus(res.reserved), drop: res.leaseUntil, keep: true}
 }
 
 // Cancel implements Limiter.

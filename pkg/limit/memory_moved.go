@@ -17,23 +17,61 @@ type correction struct {
 	keep       bool    // buckets keep their capacity
 }
 
-// correct makes a correction where the scope's state lies now: if it has moved from the shard, there. If that is several shards each has its
-// part, and the first one that has the lease drops it. It tells whether a lease was dropped.
+// parting is when a scope's state came to be one part of what it was before, and which are the others.
+type parting struct {
+	at int64 // ms
+	by Move
+}
+
+// gone tells where what a reservation holds of a scope has gone from the reservation's shard: nil if it is there. The shard may be one of those that it has
+// been shared out to; a reservation that was made since then lies in it alone. One without a check holds nothing.
+func (m *Memory) gone(res *reservation, p place) *Move {
+	if to := m.moved[p]; to != nil {
+		return to
+	}
+	if part, ok := m.parted[p]; ok && res.checkedAt != 0 && res.checkedAt < part.at {
+		return &part.by
+	}
+	return nil
+}
+
+// correctFor makes a correction for a reservation that lies in a shard, and tells whether that is where it was made. The slot that another shard has lent
+// is that one's, until all have moved.
+func (m *Memory) correctFor(res *reservation, shard int, sp Spread, c correction, now int64) (here bool) {
+	if to := m.gone(res, place{shard, c.scope.Name}); to != nil {
+		m.follow(to, sp, c, now)
+		return false
+	}
+	if at, lent := res.lent[scopeID{c.scope.Kind, c.scope.Name}]; lent {
+		m.correct(at, sp, correction{scope: Scope{Name: c.scope.Name}, drop: c.drop, take: c.take, keep: true}, now)
+		c.drop, c.take = 0, 0
+	}
+	m.correct(shard, sp, c, now)
+	return true
+}
+
+// follow makes a correction where a scope has moved to. If that is several shards each has its part, and the first one that has the lease drops it.
+func (m *Memory) follow(to *Move, sp Spread, c correction, now int64) (dropped bool) {
+	for i, at := range to.To {
+		part := c
+		part.amounts = c.amounts.Part(i, len(to.To))
+		if dropped {
+			part.drop = 0
+		}
+		if i > 0 {
+			part.take = 0
+		}
+		dropped = m.correct(at, sp, part, now) || dropped
+	}
+	return dropped
+}
+
+// correct makes a correction where the scope's state lies now: if it has moved from the shard, there. It tells
+// whether a lease was dropped.
 func (m *Memory) correct(shard int, sp Spread, c correction, now int64) (dropped bool) {
 	p := place{shard, c.scope.Name}
 	if to := m.moved[p]; to != nil {
-		for i, at := range to.To {
-			part := c
-			part.amounts = c.amounts.Part(i, len(to.To))
-			if dropped {
-				part.drop = 0
-			}
-			if i > 0 {
-				part.take = 0
-			}
-			dropped = m.correct(at, sp, part, now) || dropped
-		}
-		return dropped
+		return m.follow(to, sp, c, now)
 	}
 	s := sp.Shares([]Scope{c.scope}, shard)[0]
 	var st *scopeState
@@ -102,20 +140,27 @@ func (m *Memory) Carry(_ context.Context, r CarryRequest) error {
 		}
 	}
 	for _, name := range scopes {
-		sum := newScopeState(now)
+		sum, some := newScopeState(now), false
 		for _, shard := range shards {
 			p := place{shard, name}
-			if st := m.scopes[p]; st != nil && sum.join(st, now) {
-				m.moved[p] = &last
+			if st := m.scopes[p]; st != nil {
+				some = sum.join(st, now) || some
 			}
+			some = some || m.moved[p] != nil
 			delete(m.scopes, p)
-			if m.moved[p] != nil {
-				m.moved[p] = &last
+		}
+		for _, shard := range shards {
+			if some {
+				m.moved[place{shard, name}] = &last
 			}
 		}
 		for i, to := range last.To {
 			p := place{to, name}
 			delete(m.moved, p)
+			delete(m.parted, p)
+			if len(last.To) > 1 {
+				m.parted[p] = parting{now, last}
+			}
 			if st := sum.part(i, len(last.To)); len(st.buckets)+len(st.leases) > 0 {
 				m.keep(p, st, now)
 			}

@@ -47,8 +47,8 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 		if !slices.Contains(res.scopes, scopeID{s.Kind, s.Name}) {
 			continue
 		}
-		if m.moved[place{r.Shard, s.Name}] != nil {
-			wants = append(wants, m.wants(r.Shard, r.Spread, r.Scopes[i], extra, now)...)
+		if to := m.gone(res, place{r.Shard, s.Name}); to != nil {
+			wants = append(wants, m.wants(to, r.Spread, r.Scopes[i], extra, now)...)
 			continue
 		}
 		pays[i] = true
@@ -76,12 +76,7 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 		if !fits || extra == (Amounts{}) {
 			renew.scope.lent = nil
 		}
-		lent, isLent := res.lent[id]
-		if isLent {
-			m.correct(lent, Spread{}, correction{scope: Scope{Name: id.name}, drop: res.leaseUntil, take: until}, now)
-			renew.drop, renew.take = 0, 0
-		}
-		m.correct(r.Shard, r.Spread, renew, now)
+		m.correctFor(res, r.Shard, r.Spread, renew, now)
 	}
 	if fits {
 		for _, c := range []Counted{Tokens, OutputTokens} {
@@ -104,18 +99,19 @@ type wanted struct {
 	found Observed
 }
 
-// wants tells what a scope is to give, wherever its state lies.
-func (m *Memory) wants(shard int, sp Spread, s Scope, extra Amounts, now int64) []wanted {
-	if to := m.moved[place{shard, s.Name}]; to != nil {
-		var out []wanted
-		for i, at := range to.To {
-			out = append(out, m.wants(at, sp, s, extra.Part(i, len(to.To)), now)...)
+// wants tells what a scope that has moved is to give, wherever its state lies.
+func (m *Memory) wants(to *Move, sp Spread, s Scope, extra Amounts, now int64) (out []wanted) {
+	for i, shard := range to.To {
+		part := extra.Part(i, len(to.To))
+		if on := m.moved[place{shard, s.Name}]; on != nil {
+			out = append(out, m.wants(on, sp, s, part, now)...)
+			continue
 		}
-		return out
+		here := sp.Shares([]Scope{s}, shard)
+		_, found, _ := m.observe(CheckRequest{Shard: shard, Scopes: here}, now)
+		out = append(out, wanted{here[0], part, found[0]})
 	}
-	here := sp.Shares([]Scope{s}, shard)
-	_, found, _ := m.observe(CheckRequest{Shard: shard, Scopes: here}, now)
-	return []wanted{{here[0], extra, found[0]}}
+	return out
 }
 
 // roomFor tells whether a scope has room for what it must give.

@@ -15,7 +15,8 @@
 --
 -- A scope whose payer has moved leaves word in place of its state: ><move>;<move>;<the state it had>. The first says where it is now, the second by which
 -- move it was frozen: that one has brought the state along, once its marks are in all shards that it goes to (take.lua, put.lua). A move is
--- "<shards, comma separated> <fence> <version>". Nobody changes a frozen state.
+-- "<shards, comma separated> <fence> <version>". Nobody changes a frozen state. A scope that was shared out to several shards has a note of it in each:
+-- "<when, in ms> <move>". What was granted in one of them before lies in all of them.
 --
 -- Limits come as three arguments: the signature with its !, the packed state's format, and the limits' numbers, packed (prelude.lua).
 --
@@ -289,5 +290,13 @@ local function library()
     end
   end
 
-  return bring, add, leases, state_of, store, drained, add_own
+  -- Where what was granted at a time lies, if it isn't here any more.
+  local function gone(text, part, granted_at)
+    local where = text and match(text, '^>([^;]*);')
+    if where or not part or granted_at == 0 then return where end
+    local at, to = match(part, '^(%d+) (.*)$')
+    return granted_at < tonumber(at) and to or nil
+  end
+
+  return bring, add, leases, state_of, store, drained, add_own, gone
 end

@@ -126,11 +126,20 @@ func (l *Limiter) carry(ctx context.Context, r limit.CarryRequest) error {
 	if len(open.Scopes) == 0 {
 		return nil
 	}
-	frozen, err := l.freeze(ctx, open)
+	found, err := l.freeze(ctx, open, false)
 	if err != nil {
 		return err
 	}
-	if err := l.sum(ctx, open, frozen, sums); err != nil {
+	some := open
+	some.Scopes = slices.DeleteFunc(slices.Clone(open.Scopes), func(scope string) bool {
+		return !slices.ContainsFunc(found, func(f frozen) bool { return f.scope == scope && f.word != "" })
+	})
+	if len(some.Scopes) > 0 {
+		if found, err = l.freeze(ctx, some, true); err != nil {
+			return err
+		}
+	}
+	if err := l.sum(ctx, open, found, sums); err != nil {
 		return err
 	}
 	return l.put(ctx, open, sums)
@@ -143,12 +152,13 @@ type frozen struct {
 	now   int64  // when it was looked at there
 }
 
-// freeze stops all of the chain's shards at once: nobody changes a scope there any more.
-func (l *Limiter) freeze(ctx context.Context, r limit.CarryRequest) ([]frozen, error) {
+// freeze stops all of the chain's shards at once: nobody changes a scope there any more. everywhere: word is left in all of them, for one that has had nothing
+// may hold a request all the same, whose room others have lent.
+func (l *Limiter) freeze(ctx context.Context, r limit.CarryRequest, everywhere bool) ([]frozen, error) {
 	shards, newest := r.Shards(), r.Newest()
 	out := make([][]frozen, len(shards))
 	err := onEach(ctx, shards, func(ctx context.Context, i, shard int) error {
-		args := []any{l.clock(), len(r.Fences), len(newest), redisfence.TTL.Milliseconds(), word(r.Last()), limit.CarryFor.Milliseconds()}
+		args := []any{l.clock(), len(r.Fences), len(newest), redisfence.TTL.Milliseconds(), word(r.Last()), limit.CarryFor.Milliseconds(), everywhere}
 		var keys []string
 		for _, f := range append(slices.Clone(r.Fences), newest...) {
 			keys, args = append(keys, redisfence.Key(shard, f.Name)), append(args, f.Version)
@@ -274,14 +284,17 @@ func (l *Limiter) sum(ctx context.Context, r limit.CarryRequest, found []frozen,
 func (l *Limiter) put(ctx context.Context, r limit.CarryRequest, sums map[string]carried) error {
 	to := r.Last().To
 	return onEach(ctx, to, func(ctx context.Context, i, shard int) error {
-		args := []any{l.clock(), len(r.Fences), limit.CarryFor.Milliseconds()}
+		args := []any{l.clock(), len(r.Fences), limit.CarryFor.Milliseconds(), ""}
+		if len(to) > 1 {
+			args[3] = word(r.Last())
+		}
 		var keys []string
 		for _, f := range r.Fences {
 			keys, args = append(keys, redisfence.Key(shard, f.Name)), append(args, f.Version)
 		}
 		for _, scope := range r.Scopes {
 			text, ttl := sums[scope].part(i, len(to))
-			keys = append(keys, prefix(shard)+"b:"+scope, markKey(shard, scope, r.Last().Fence))
+			keys = append(keys, prefix(shard)+"b:"+scope, markKey(shard, scope, r.Last().Fence), partedKey(shard, scope))
 			args = append(args, text, ttl, sums[scope].text())
 		}
 		reply, err := putScript.Run(ctx, l.rdb, keys, args...).Slice()

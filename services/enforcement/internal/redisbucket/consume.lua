@@ -1,7 +1,8 @@
 -- Draws output tokens of an open reservation: from the reservation first, and what goes beyond it from the buckets of every scope that the
 -- check reserved in, all or nothing; a scope that isn't given any more is charged, and refuses nothing. Renews the lease either way.
 --
--- KEYS   n scopes' states, f fences, the tombstone, the shard's reservations; all in one hash slot, as are the states of scopes that aren't given
+-- KEYS   n scopes' states, n notes that they were shared out, f fences, the tombstone, the shard's reservations; all in one hash slot, as are those of
+--        scopes that aren't given
 -- ARGV   1 now in ms, or ''   2 n   3 f   4 lease in ms   5 retention in ms   6 the request's field   7 tokens
 --        8 how many arguments come before what other shards lend to each limit of each scope, 0: nothing
 --        9 the new end of the lease in s, or '': by 4   10 scopes that have moved away and were charged there, as <kind>=<name>, comma separated, with
@@ -12,16 +13,16 @@
 --        open leases, state}; code 1 drawn, 0 refused, 2 the reservation has ended, 3 it is unknown
 --        code 4: nothing was done, for scopes have moved away that were not charged with so much: after the scopes that are held <kind>=<name> and where
 --        it lies: for each that has moved
-local bring, add, leases, state_of, store, _, add_own = library()
+local bring, add, leases, state_of, store, _, add_own, gone = library()
 local n, f = tonumber(ARGV[2]), tonumber(ARGV[3])
-local got, open = call('MGET', unpack(KEYS, 1, n + f + 1)), KEYS[n + f + 2]
+local got, open = call('MGET', unpack(KEYS, 1, 2 * n + f + 1)), KEYS[2 * n + f + 2]
 
 for i = 1, f do
-  local published = got[n + i]
+  local published = got[2 * n + i]
   if published and tonumber(published) > tonumber(ARGV[13 + i]) then return {-1, i, tonumber(published)} end
 end
 
-local known = call('HGET', open, ARGV[6]) or got[n + f + 1]
+local known = call('HGET', open, ARGV[6]) or got[2 * n + f + 1]
 local tokens = tonumber(ARGV[7])
 local code, extra, held, checked, was, r, t, i, o, dt, dout, meta = 3, {0, 0, 0, 0}, ''
 if known then
@@ -41,8 +42,8 @@ end
 local lease_end = tonumber(ARGV[9]) or floor((now + ARGV[4] + 999) / 1000)
 local reply = {code, now, lease_end * 1000, code < 2 and tonumber(was) or 0, code < 2 and meta or '', extra[2], extra[4], code < 2 and held or ''}
 local given, own, moved, paid = {}, {}, {}, extra[2] == tonumber(ARGV[11]) and extra[4] == tonumber(ARGV[12])
-local function here(id, text)
-  local where = text and match(text, '^>([^;]*);')
+local function here(id, text, part)
+  local where = gone(text, part, tonumber(checked))
   if where then
     moved[#moved + 1], moved[#moved + 2] = id, where
     paid = paid and find(',' .. ARGV[10] .. ',', ',' .. id .. ',', 1, true)
@@ -54,7 +55,7 @@ for s = 1, n do
   local limits, id = tonumber(ARGV[arg + 1]), ARGV[arg]
   local scope = bring(limits, arg + 2, got[s], false)
   given[id], scope.id = true, id
-  scope.pays = code < 2 and find(held, ',' .. id .. ',', 1, true) and here(id, got[s])
+  scope.pays = code < 2 and find(held, ',' .. id .. ',', 1, true) and here(id, got[s], got[n + s])
   for l = 1, limits do
     local n = extra[scope.nums[3 * l]]
     if lent > 0 then
@@ -69,9 +70,9 @@ for s = 1, n do
 end
 for id, name in string.gmatch(code < 2 and held or '', ',(%a+=([^,]+))') do
   if not given[id] then
-    local key = sub(open, 1, -2) .. 'b:' .. name
-    local text = call('GET', key)
-    if here(id, text) then own[#own + 1] = {id, key, text} end
+    local shard = sub(open, 1, -2)
+    local both = call('MGET', shard .. 'b:' .. name, shard .. 'p:' .. name)
+    if here(id, both[1], both[2]) then own[#own + 1] = {id, shard .. 'b:' .. name, both[1]} end
   end
 end
 if #moved > 0 and not paid then

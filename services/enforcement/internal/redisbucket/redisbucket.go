@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -220,6 +221,19 @@ func keysOf(shard int, scopes []limit.Scope, member string, fences []limit.Fence
 	}
 	return append(keys, tombstoneKey(shard, member), reservationsKey(shard))
 }
+
+// endKeys gives the keys of a script that ends a request, or has it go on.
+func endKeys(shard int, scopes []limit.Scope, member string, fences []limit.Fence) []string {
+	n, keys := len(scopes), keysOf(shard, scopes, member, fences)
+	for _, s := range scopes {
+		keys = slices.Insert(keys, n, partedKey(shard, s.Name))
+		n++
+	}
+	return keys
+}
+
+// partedKey notes that a scope was shared out to several shards, and when.
+func partedKey(shard int, scope string) string { return prefix(shard) + "p:" + scope }
 
 func tombstoneKey(shard int, member string) string { return prefix(shard) + "r:" + member }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tollgate-dev/tollgate/pkg/limit"
@@ -49,7 +50,7 @@ func (l *Limiter) settle(ctx context.Context, r limit.SettleRequest, mode string
 	for range followTries {
 		args := appendCounted([]any{l.clock(), len(scopes), limit.Retention.Milliseconds(), member, r.Actual[limit.Requests], r.Actual[limit.Tokens],
 			r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds(), mode, r.Age.Milliseconds(), joined(done)}, scopes)
-		reply, err := settleScript.Run(ctx, l.rdb, keysOf(r.Shard, scopes, member, nil), args...).Slice()
+		reply, err := settleScript.Run(ctx, l.rdb, endKeys(r.Shard, scopes, member, nil), args...).Slice()
 		if err != nil {
 			return limit.Settlement{}, err
 		}
@@ -58,7 +59,7 @@ func (l *Limiter) settle(ctx context.Context, r limit.SettleRequest, mode string
 			return limit.Settlement{}, err
 		}
 		if n[0] != moved {
-			return l.settled(ctx, r, reply)
+			return l.settled(ctx, r, reply, done)
 		}
 		ids, err := l.correctMoved(ctx, r, member, n, reply)
 		if err != nil {
@@ -76,11 +77,9 @@ func (l *Limiter) correctMoved(ctx context.Context, r limit.SettleRequest, membe
 	}
 	reserved := limit.Amounts{limit.Requests: n[3], limit.Tokens: n[4], limit.InputTokens: n[5], limit.OutputTokens: n[6]}
 	leaseEnd, ok1 := reply[10].(int64)
-	held, ok2 := reply[12].(string)
-	if !ok1 || !ok2 {
+	if !ok1 {
 		return nil, errShape
 	}
-	slots := lentSlots(held)
 	for at := 13; at < len(reply); at += 3 {
 		id, ok1 := reply[at].(string)
 		where, ok2 := reply[at+2].(string)
@@ -92,10 +91,7 @@ func (l *Limiter) correctMoved(ctx context.Context, r limit.SettleRequest, membe
 			c.once = fmt.Sprintf("%s:%d", member, n[2])
 		}
 		if reply[at+1] == int64(1) {
-			c.amounts, c.age = r.Actual.Minus(reserved), 0
-			if _, lent := slots[id]; !lent {
-				c.drop = leaseEnd / 1000
-			}
+			c.amounts, c.age, c.drop = r.Actual.Minus(reserved), 0, leaseEnd/1000
 		}
 		if _, err := l.follow(ctx, where, c); err != nil {
 			return nil, err
@@ -105,8 +101,9 @@ func (l *Limiter) correctMoved(ctx context.Context, r limit.SettleRequest, membe
 	return ids, nil
 }
 
-// settled reads the answer to a settle, and gives slots back that other shards have lent. If that fails they return when their leases end.
-func (l *Limiter) settled(ctx context.Context, r limit.SettleRequest, reply []any) (limit.Settlement, error) {
+// settled reads the answer to a settle, and gives slots back that other shards have lent, but those of scopes that were corrected elsewhere. If that fails they
+// return when their leases end.
+func (l *Limiter) settled(ctx context.Context, r limit.SettleRequest, reply []any, done []string) (limit.Settlement, error) {
 	n, err := integers(reply, 7)
 	if err != nil {
 		return limit.Settlement{}, err
@@ -140,6 +137,9 @@ func (l *Limiter) settled(ctx context.Context, r limit.SettleRequest, reply []an
 		s.Charged[i] = charged[i] == '1'
 	}
 	for id, shard := range lentSlots(held) {
+		if slices.Contains(done, id) {
+			continue
+		}
 		_, _ = l.correct(ctx, shard, "", correction{scope: bare(id), drop: leaseWas / 1000, keep: true})
 	}
 	return s, nil

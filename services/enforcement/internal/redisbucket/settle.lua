@@ -2,7 +2,8 @@
 -- hold is charged in full if it is a group of models. A settle that finds the reservation ended changes nothing. One that finds nothing is still usage:
 -- debited in full in every given scope. A cancel takes back an open reservation as if it had never been granted, and else changes nothing.
 --
--- KEYS   n scopes' states, the tombstone, the shard's reservations; all in one hash slot, as are the states of scopes that aren't given
+-- KEYS   n scopes' states, n notes that they were shared out, the tombstone, the shard's reservations; all in one hash slot, as are those of scopes that
+--        aren't given
 -- ARGV   1 now in ms, or ''   2 n   3 retention in ms, 4 the request's field   5..8 actual: requests, tokens, input tokens, output tokens
 --        9 meta; to cancel: of the check, or '' for any   10 grace in ms   11 any | known: change nothing if it is unknown | cancel
 --        12 age in ms: of what was used that long ago, and not held, only what a burst of that age has not drained is debited
@@ -13,10 +14,10 @@
 --        status 1 settled or cancelled, 2 already settled, 3 unknown reservation
 --        status 4: nothing was done, for scopes have moved away that are not in 13: after the scopes that are held <kind>=<name>, held (0|1), where it lies:
 --        for each of them
-local bring, add, leases, state_of, store, drained, add_own = library()
+local bring, add, leases, state_of, store, drained, add_own, gone = library()
 local n, open, mode = tonumber(ARGV[2]), KEYS[#KEYS], ARGV[11]
-local got = call('MGET', unpack(KEYS, 1, n + 1))
-local known = call('HGET', open, ARGV[4]) or got[n + 1]
+local got = call('MGET', unpack(KEYS, 1, 2 * n + 1))
+local known = call('HGET', open, ARGV[4]) or got[2 * n + 1]
 
 local status, checked_at, scopes, r, t, i, o, check_meta, lease_end = 3, 0, '', 0, 0, 0, 0, '', 0
 if known then
@@ -36,8 +37,8 @@ if status == 3 and mode ~= 'any' then return {3, now, 0, 0, 0, 0, 0, '', '', 0, 
 
 -- What is to be corrected: key, state, number of limits, where they begin in ARGV, held.
 local work, given, moved, charged, done = {}, {}, {4, now, checked_at, r, t, i, o, '', '', 0, lease_end * 1000, '', scopes}, '', ',' .. ARGV[13] .. ','
-local function note(id, key, text, limits, at, held) -- whether it is here
-  local where = text and match(text, '^>([^;]*);')
+local function note(id, key, text, part, limits, at, held) -- whether it is here
+  local where = gone(text, part, checked_at)
   if not where then
     work[#work + 1] = {key, text, limits, at, held and true, id}
   elseif not find(done, ',' .. id .. ',', 1, true) then
@@ -51,7 +52,7 @@ for s = 1, n do
   local held = find(scopes, ',' .. id .. ',', 1, true)
   given[id] = true
   if held or (mode ~= 'cancel' and (status == 3 or sub(id, 1, 6) == 'model=')) then
-    charged = charged .. (note(id, KEYS[s], got[s], tonumber(ARGV[arg + 1]), arg + 2, held) and '1' or '0')
+    charged = charged .. (note(id, KEYS[s], got[s], got[n + s], tonumber(ARGV[arg + 1]), arg + 2, held) and '1' or '0')
   else
     charged = charged .. '0'
   end
@@ -59,8 +60,9 @@ for s = 1, n do
 end
 for id, name in string.gmatch(scopes, ',(%a+=([^,]+))') do
   if not given[id] then
-    local key = sub(open, 1, -2) .. 'b:' .. name
-    note(id, key, call('GET', key), -1, 0, true)
+    local shard = sub(open, 1, -2)
+    local both = call('MGET', shard .. 'b:' .. name, shard .. 'p:' .. name)
+    note(id, shard .. 'b:' .. name, both[1], both[2], -1, 0, true)
   end
 end
 if #moved > 13 then return moved end

@@ -39,7 +39,7 @@ func (l *Limiter) consume(ctx context.Context, r limit.ConsumeRequest) (limit.Co
 			args = append(args, f.Version)
 		}
 		args = appendLent(appendCounted(args, here.Scopes), 7, here.Scopes)
-		reply, err := consumeScript.Run(ctx, l.rdb, keysOf(r.Shard, here.Scopes, member, r.Fences), args...).Slice()
+		reply, err := consumeScript.Run(ctx, l.rdb, endKeys(r.Shard, here.Scopes, member, r.Fences), args...).Slice()
 		if err != nil {
 			l.undo(ctx, there.charged)
 			return limit.Consumption{}, err
@@ -56,7 +56,9 @@ func (l *Limiter) consume(ctx context.Context, r limit.ConsumeRequest) (limit.Co
 				c.Refuse(w.scope, w.extra, w.found)
 			}
 			for id, shard := range lentSlots(held) { // if this fails the slot returns when the old lease ends
-				_, _ = l.correct(ctx, shard, "", correction{scope: bare(id), drop: c.LeaseWas.Unix(), take: c.LeaseUntil.Unix()})
+				if !slices.Contains(there.ids, id) {
+					_, _ = l.correct(ctx, shard, "", correction{scope: bare(id), drop: c.LeaseWas.Unix(), take: c.LeaseUntil.Unix()})
+				}
 			}
 			return c, nil
 		}
@@ -88,19 +90,17 @@ func (l *Limiter) pay(ctx context.Context, r limit.ConsumeRequest, reply []any, 
 		return errShape
 	}
 	extra, err := integers(reply[5:], 2)
-	held, ok := reply[7].(string)
-	if err != nil || !ok {
+	if err != nil {
 		return errShape
 	}
 	l.undo(ctx, there.charged) // by an answer that is old
 	renewed := there.ids
 	*there = elsewhere{extra: limit.Amounts{limit.Tokens: extra[0], limit.OutputTokens: extra[1]}, until: n[2] / 1000}
-	slots := lentSlots(held)
 	for at := 8; at < len(reply); at += 2 {
 		id, where := fmt.Sprint(reply[at]), fmt.Sprint(reply[at+1])
 		c := correction{scope: scopeOf(id, r.Scopes), spread: r.Spread, amounts: there.extra}
 		c.fit, c.keep = !c.scope.Own(), c.scope.Own()
-		if _, lent := slots[id]; !lent && !slices.Contains(renewed, id) {
+		if !slices.Contains(renewed, id) {
 			c.drop, c.take = n[3]/1000, there.until
 		}
 		done, err := l.follow(ctx, where, c)
