@@ -31,6 +31,9 @@ func Conclude(r CheckRequest, allowed bool, at time.Time, found []Observed) Deci
 		for j, l := range s.Limits {
 			f, window := found[i].Buckets[j], l.Window.Milliseconds()
 			b := bucket{consumed: f.Consumed, credit: f.Credit, capacity: l.Capacity, fast: f.Fast}
+			if b.consumed <= b.capacity {
+				b.fast = 0 // over, which the next drain would find
+			}
 			state.Limits[j] = LimitState{Limit: l, Remaining: max(0, l.Capacity-b.consumed), bucket: b,
 				ResetAt: after(at, lagged(b.wait(window, 0), found[i].LagMillis))}
 			if allowed || tooLarge {

@@ -101,6 +101,7 @@ type Scope struct {
 	Split  bool // over the shards of the request's Spread, if it has one
 
 	lent     []int64 // what other shards have lent, by limit: it is not charged here
+	loans    []Loan  // by whom, for whoever gives back what was not used
 	slotLent bool    // the slot is another shard's,
 	slotAt   int     // this one's
 	bare     []bool  // by limit: this shard has no share of it
@@ -110,6 +111,15 @@ type Scope struct {
 
 // Lent is what other shards lend to the scope in one check: nil, or an amount for each limit.
 func (s Scope) Lent() []int64 { return s.lent }
+
+// Loan is what a shard has lent to a scope, by limit.
+type Loan struct {
+	Shard   int
+	Amounts []int64
+}
+
+// Loans are those of this check or consume.
+func (s Scope) Loans() []Loan { return s.loans }
 
 // SlotAt tells which other shard holds the scope's slot, if one does.
 func (s Scope) SlotAt() (shard int, lent bool) { return s.slotAt, s.slotLent }

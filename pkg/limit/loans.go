@@ -202,6 +202,12 @@ func (l *loans) none() [][]int64 {
 func (l *loans) apply(scopes []Scope) []Scope {
 	out := slices.Clone(scopes)
 	for k, i := range l.split {
+		out[i].loans = nil
+		for n := range l.spread.Shards {
+			if t, ok := l.owed[l.spread.At(n)]; ok && anyLeft(t.Amounts[k:k+1]) {
+				out[i].loans = append(out[i].loans, Loan{l.spread.At(n), slices.Clone(t.Amounts[k])})
+			}
+		}
 		out[i].lent, out[i].slotAt, out[i].slotLent = slices.Clone(l.amounts[k]), l.holders[k], l.holders[k] >= 0
 	}
 	return out

@@ -105,7 +105,27 @@ type reservation struct {
 	drawn            Amounts
 	scopes           []scopeID
 	lent             map[scopeID]int // whose slot another shard holds, and which
+	loans            []loan
 	checkMeta, meta  string
+}
+
+// loan is what a shard has lent to a limit of a scope.
+type loan struct {
+	scope  scopeID
+	limit  limitID
+	shard  int
+	amount int64
+}
+
+// borrow notes what others have lent to a scope.
+func (res *reservation) borrow(s Scope) {
+	for _, l := range s.loans {
+		for j, n := range l.Amounts {
+			if n > 0 {
+				res.loans = append(res.loans, loan{scopeID{s.Kind, s.Name}, idOf(s.Limits[j]), l.Shard, n})
+			}
+		}
+	}
 }
 
 // NewMemory makes an empty limiter.
@@ -171,6 +191,7 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 			checkMeta: r.Meta}
 		for _, s := range r.Scopes {
 			res.scopes = append(res.scopes, scopeID{s.Kind, s.Name})
+			res.borrow(s)
 			if s.slotLent {
 				if res.lent == nil {
 					res.lent = map[scopeID]int{}

@@ -12,6 +12,7 @@ var _ Carrier = (*Memory)(nil)
 type correction struct {
 	scope      Scope   // whole; own: by the limits of its state. Without limits only its leases change
 	amounts    Amounts // charged, or given back
+	besides    []int64 // by limit: charged on top
 	age        int64   // how long ago amounts were used, ms
 	drop, take int64   // leases that end then, ms; 0: none
 	keep       bool    // buckets keep their capacity
@@ -39,6 +40,7 @@ func (m *Memory) gone(res *reservation, p place) *Move {
 // is that one's, until all have moved.
 func (m *Memory) correctFor(res *reservation, shard int, sp Spread, c correction, now int64) (here bool) {
 	if to := m.gone(res, place{shard, c.scope.Name}); to != nil {
+		c.scope.lent = nil
 		m.follow(to, sp, c, now)
 		return false
 	}
@@ -46,8 +48,34 @@ func (m *Memory) correctFor(res *reservation, shard int, sp Spread, c correction
 		m.correct(at, sp, correction{scope: Scope{Name: c.scope.Name}, drop: c.drop, take: c.take, keep: true}, now)
 		c.drop, c.take = 0, 0
 	}
+	if c.take == 0 {
+		c.besides = m.repay(res, sp, c, now)
+	}
 	m.correct(shard, sp, c, now)
 	return true
+}
+
+// repay gives back to other shards what they have lent to a scope and what was not used, and tells how much that is of each limit: so much less is given back
+// in the home.
+func (m *Memory) repay(res *reservation, sp Spread, c correction, now int64) []int64 {
+	repaid := make([]int64, len(c.scope.Limits))
+	for _, l := range res.loans {
+		j := slices.IndexFunc(c.scope.Limits, func(lim Limit) bool { return idOf(lim) == l.limit })
+		if j < 0 || l.scope != (scopeID{c.scope.Kind, c.scope.Name}) {
+			continue
+		}
+		n := min(l.amount, -c.amounts[l.limit.counted]-repaid[j])
+		if n <= 0 {
+			continue
+		}
+		repaid[j] += n
+		if m.moved[place{l.shard, c.scope.Name}] == nil {
+			back := correction{scope: c.scope, besides: make([]int64, len(repaid)), keep: true}
+			back.besides[j] = -n
+			m.correct(l.shard, sp, back, now)
+		}
+	}
+	return repaid
 }
 
 // follow makes a correction where a scope has moved to. If that is several shards each has its part, and the first one that has the lease drops it.
@@ -81,7 +109,11 @@ func (m *Memory) correct(shard int, sp Spread, c correction, now int64) (dropped
 		st, _, _ = m.at(p, s.Limits, now, !c.keep)
 		for j, l := range s.Limits {
 			b := st.buckets[idOf(l)]
-			b.addLate(s.charge(j, c.amounts), l.Window.Milliseconds(), c.age)
+			n := s.charge(j, c.amounts)
+			if c.besides != nil {
+				n += c.besides[j]
+			}
+			b.addLate(n, l.Window.Milliseconds(), c.age)
 			st.buckets[idOf(l)] = b
 		}
 	}

@@ -74,7 +74,7 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 			renew.amounts = extra
 		}
 		if !fits || extra == (Amounts{}) {
-			renew.scope.lent = nil
+			renew.scope.lent, renew.scope.loans = nil, nil
 		}
 		m.correctFor(res, r.Shard, r.Spread, renew, now)
 	}
@@ -82,6 +82,13 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 		for _, c := range []Counted{Tokens, OutputTokens} {
 			res.drawn[c] = satAdd(res.drawn[c], r.Tokens)
 			res.reserved[c] = satAdd(res.reserved[c], extra[c])
+		}
+		if extra != (Amounts{}) {
+			for i, s := range here.Scopes {
+				if pays[i] {
+					res.borrow(s)
+				}
+			}
 		}
 	}
 	_, found, _ = m.observe(ask, now)
@@ -108,6 +115,7 @@ func (m *Memory) wants(to *Move, sp Spread, s Scope, extra Amounts, now int64) (
 			continue
 		}
 		here := sp.Shares([]Scope{s}, shard)
+		here[0].lent = nil
 		_, found, _ := m.observe(CheckRequest{Shard: shard, Scopes: here}, now)
 		out = append(out, wanted{here[0], part, found[0]})
 	}
@@ -170,7 +178,7 @@ func (m *Memory) Transfer(_ context.Context, r TransferRequest) (Transferred, er
 			out.Amounts[i], out.Found[i].Buckets = make([]int64, len(s.Limits)), make([]Bucket, len(s.Limits))
 			continue
 		}
-		st, lag, _ := m.at(place{r.Shard, s.Name}, s.Limits, now, true)
+		st, lag, _ := m.at(place{r.Shard, s.Name}, s.Limits, now, !r.Keep)
 		out.Found[i].LagMillis, out.Amounts[i] = lag, make([]int64, len(s.Limits))
 		for j, l := range s.Limits {
 			b := st.buckets[idOf(l)]

@@ -25,6 +25,7 @@ type TransferRequest struct {
 	Shard  int
 	Scopes []Scope
 	Lines  []Line // one for each scope
+	Keep   bool   // buckets keep their capacity
 }
 
 // Add has one more scope take part. A line without amounts moves none.

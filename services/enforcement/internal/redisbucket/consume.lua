@@ -6,7 +6,8 @@
 -- ARGV   1 now in ms, or ''   2 n   3 f   4 lease in ms   5 retention in ms   6 the request's field   7 tokens
 --        8 how many arguments come before what other shards lend to each limit of each scope, 0: nothing
 --        9 the new end of the lease in s, or '': by 4   10 scopes that have moved away and were charged there, as <kind>=<name>, comma separated, with
---        11 and 12 so many extra tokens and output tokens   13 1: one of them has no room; then f versions, then for each scope: <kind>=<name>,
+--        11 and 12 so many extra tokens and output tokens   13 1: one of them has no room
+--        14 loans to the given scopes, as prelude.lua has them; then f versions, then for each scope: <kind>=<name>,
 --        number of limits, -1 for those of its state, and as bucket.lua has them signature, format and numbers: capacity, window in ms, what it counts (1..4)
 -- Reply  {-1, fence, published version}: a fence is newer, nothing was done
 --        {code, now, lease end, lease end before, meta of the check, extra tokens, extra output tokens, scopes that are held, then for each scope: pays (0|1),
@@ -19,7 +20,7 @@ local got, open = call('MGET', unpack(KEYS, 1, 2 * n + f + 1)), KEYS[2 * n + f +
 
 for i = 1, f do
   local published = got[2 * n + i]
-  if published and tonumber(published) > tonumber(ARGV[13 + i]) then return {-1, i, tonumber(published)} end
+  if published and tonumber(published) > tonumber(ARGV[14 + i]) then return {-1, i, tonumber(published)} end
 end
 
 local known = call('HGET', open, ARGV[6]) or got[2 * n + f + 1]
@@ -50,7 +51,7 @@ local function here(id, text, part)
   end
   return not where
 end
-local arg, scopes, lent = 14 + f, {}, tonumber(ARGV[8])
+local arg, scopes, lent = 15 + f, {}, tonumber(ARGV[8])
 for s = 1, n do
   local limits, id = tonumber(ARGV[arg + 1]), ARGV[arg]
   local scope = bring(limits, arg + 2, got[s], false)
@@ -112,6 +113,13 @@ end
 if code < 2 then
   if code == 1 then
     t, o, dt, dout = min(t + extra[2], MAX), min(o + extra[4], MAX), min(dt + tokens, MAX), min(dout + tokens, MAX)
+  end
+  if beyond and ARGV[14] ~= '' then
+    for loan, id in string.gmatch(ARGV[14], '(%+([^#]*)[^,]*)') do
+      for s = 1, n do
+        if scopes[s].id == id and scopes[s].pays then held = held .. loan .. ',' end
+      end
+    end
   end
   call('HSET', open, ARGV[6], format('H %s %d000 %s %s %d %s %d %d %d %s %s', checked, lease_end, ARGV[5], r, t, i, o,
     dt, dout, sub(held, 2, -2), meta))

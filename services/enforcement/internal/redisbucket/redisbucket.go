@@ -258,6 +258,7 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 			held = append(held, "~"+scopeID(s)+"#"+strconv.Itoa(at))
 		}
 	}
+	held = append(held, loansOf(r.Scopes)...)
 	if len(held) == 0 {
 		held = []string{"-"}
 	}

@@ -142,7 +142,39 @@ func (l *Limiter) settled(ctx context.Context, r limit.SettleRequest, reply []an
 		}
 		_, _ = l.correct(ctx, shard, "", correction{scope: bare(id), drop: leaseWas / 1000, keep: true})
 	}
+	l.repay(ctx, r, s.Reserved, held, done)
 	return s, nil
+}
+
+// repay gives back to other shards what they have lent and what was not used, as the script has left it to them. What can't be given back drains there.
+func (l *Limiter) repay(ctx context.Context, r limit.SettleRequest, reserved limit.Amounts, held string, done []string) {
+	repaid := map[string][]int64{} // by scope and limit
+	for _, loan := range parseLoans(held) {
+		i := slices.IndexFunc(r.Scopes, func(s limit.Scope) bool { return scopeID(s) == loan.scope })
+		if i < 0 || slices.Contains(done, loan.scope) {
+			continue
+		}
+		s := r.Spread.Shares(r.Scopes[i:i+1], loan.shard)[0]
+		if s.Own() {
+			continue
+		}
+		if repaid[loan.scope] == nil {
+			repaid[loan.scope] = make([]int64, len(s.Limits))
+		}
+		line, some := limit.Line{Amounts: make([]int64, len(s.Limits))}, false
+		for j, lim := range s.Limits {
+			n := min(loan.amounts[limitID(lim)], reserved[lim.Counted]-r.Actual[lim.Counted]-repaid[loan.scope][j])
+			if n > 0 {
+				line.Amounts[j], some = -n, true
+				repaid[loan.scope][j] += n
+			}
+		}
+		if some {
+			t := limit.TransferRequest{Shard: loan.shard, Keep: true}
+			t.Add(s, line)
+			_, _ = l.Transfer(ctx, t)
+		}
+	}
 }
 
 var errMoving = errors.New("its payer moves faster than it can be followed")

@@ -67,6 +67,13 @@ for id, name in string.gmatch(scopes, ',(%a+=([^,]+))') do
 end
 if #moved > 13 then return moved end
 
+-- What others have lent, by scope and limit. What was not used of it goes back to them, and not to this shard.
+local lent = {}
+for id, amounts in string.gmatch(scopes, ',%+([^#]*)#%d+#([^,]*)') do
+  lent[id] = lent[id] or {}
+  for limit, n in string.gmatch(amounts, '(%w+)=(%d+)') do lent[id][limit] = (lent[id][limit] or 0) + n end
+end
+
 local reserved, age = {r, t, i, o}, tonumber(ARGV[12])
 for _, w in ipairs(work) do
   local key, text, limits, at, held, id = unpack(w, 1, 6)
@@ -76,11 +83,16 @@ for _, w in ipairs(work) do
     for c = 1, 4 do amounts[c] = ARGV[4 + c] - (held and reserved[c] or 0) end
     add_own(scope, amounts)
   end
+  local names, loans = limits > 0 and lent[id] and {}, lent[id]
+  if names then
+    for what, ms in string.gmatch(ARGV[at], '(%u%u)[%l%d]+:?([%l%d]*)') do names[#names + 1] = what .. ms end
+  end
   for l = 1, limits do
     local counted = scope.nums[3 * l]
     local used = tonumber(ARGV[4 + counted])
     if held then
       used = used - reserved[counted]
+      if names and used < 0 then used = used + min(-used, loans[names[l]] or 0) end
     elseif age > 0 then -- to a fraction of a token, else many small ones would never drain
       local window, gone = scope.nums[3 * l - 1], nil
       gone, scope.values[2 * l] = drained(used, window, scope.values[2 * l], min(age, window))

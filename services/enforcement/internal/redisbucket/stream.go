@@ -34,7 +34,7 @@ func (l *Limiter) consume(ctx context.Context, r limit.ConsumeRequest) (limit.Co
 	var there elsewhere
 	for range followTries {
 		args := []any{l.clock(), len(r.Scopes), len(r.Fences), leaseMillis(r.Lease), limit.Retention.Milliseconds(), member, r.Tokens, 0, lease0(there.until),
-			joined(there.ids), there.extra[limit.Tokens], there.extra[limit.OutputTokens], len(there.lacking) > 0}
+			joined(there.ids), there.extra[limit.Tokens], there.extra[limit.OutputTokens], len(there.lacking) > 0, joined(loansOf(here.Scopes))}
 		for _, f := range r.Fences {
 			args = append(args, f.Version)
 		}
@@ -192,7 +192,7 @@ func (l *Limiter) Transfer(ctx context.Context, r limit.TransferRequest) (limit.
 	if err := r.Validate(); err != nil {
 		return limit.Transferred{}, err
 	}
-	p, keys, args := prefix(r.Shard), make([]string, len(r.Scopes)), []any{l.clock(), len(r.Scopes)}
+	p, keys, args := prefix(r.Shard), make([]string, len(r.Scopes)), []any{l.clock(), len(r.Scopes), r.Keep}
 	for i, s := range r.Scopes {
 		line := r.Lines[i]
 		keys[i] = p + "b:" + s.Name
