@@ -437,6 +437,7 @@ func (m *Memory) forget(now int64) {
 	if m.ops++; m.ops%10_000 != 0 {
 		return
 	}
+	now -= time.Hour.Milliseconds() // not before a clock that ran backwards could ask again
 	for k, res := range m.reservations {
 		if res.until <= now {
 			delete(m.reservations, k)
@@ -445,7 +446,7 @@ func (m *Memory) forget(now int64) {
 	for p := range m.scopes {
 		st := m.scopes[p]
 		maps.DeleteFunc(st.buckets, func(id limitID, b bucket) bool {
-			b.drain(id.window, max(0, now-time.Hour.Milliseconds()-st.at)) // not before a clock that ran backwards could ask again
+			b.drain(id.window, max(0, now-st.at))
 			return b.consumed == 0
 		})
 		maps.DeleteFunc(st.leases, func(until, _ int64) bool { return until <= now })
