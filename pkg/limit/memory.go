@@ -437,9 +437,11 @@ func (m *Memory) forget(now int64) {
 	if m.ops++; m.ops%10_000 != 0 {
 		return
 	}
-	now -= time.Hour.Milliseconds() // not before a clock that ran backwards could ask again
+	// Not before a clock that ran backwards could ask again; of reservations there may be many.
+	soon := now - time.Minute.Milliseconds()
+	now -= time.Hour.Milliseconds()
 	for k, res := range m.reservations {
-		if res.until <= now {
+		if res.until <= soon {
 			delete(m.reservations, k)
 		}
 	}

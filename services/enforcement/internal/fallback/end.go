@@ -236,13 +236,16 @@ func (l *Limiter) goOn(ctx context.Context, k key, e *entry, r limit.ConsumeRequ
 	return limit.Consumption{Status: limit.ReservationOpen, Allowed: true, At: s.At, LeaseUntil: s.At.Add(lease), Scopes: s.Scopes, Degraded: true}, err
 }
 
+// carryTime is how long a move may take: nobody waits for it but who reads a quota anew, and hundreds of moves of hundreds of scopes are made as one.
+const carryTime = 2 * time.Second
+
 // Carry implements limit.Carrier. While the store is away nothing is asked there that could find too little. The caller asks again when the
 // store is back: then what it has cached is dropped, for its subscription to changes broke.
 func (l *Limiter) Carry(ctx context.Context, r limit.CarryRequest) error {
 	if l.away() {
 		return nil
 	}
-	_, err := ask(ctx, l, l.endTime(), func(ctx context.Context) (struct{}, error) { return struct{}{}, l.store.Carry(ctx, r) })
+	_, err := ask(ctx, l, carryTime, func(ctx context.Context) (struct{}, error) { return struct{}{}, l.store.Carry(ctx, r) })
 	return err
 }
 

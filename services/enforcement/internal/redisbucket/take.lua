@@ -22,22 +22,22 @@ local function empty(text)
   leases(scope)
   return scope.open == 0 and max(0, unpack(scope.values)) == 0
 end
-local reply = {now}
-for k = c + f + 1, #KEYS, 2 do
-  local text = ''
-  if call('EXISTS', KEYS[k + 1]) == 0 then
-    text = call('GET', KEYS[k]) or ''
+local reply, got = {now}, call('MGET', unpack(KEYS, c + f + 1))
+for k = 1, #got, 2 do
+  local key, text = KEYS[c + f + k], ''
+  if not got[k + 1] then
+    text = got[k] or ''
     local to, rest = match(text, '^>([^;]*)(;.*)$')
     if to then
       text = '>' .. ARGV[5] .. rest
     else
       if text ~= '' and empty(text) then
         text = ''
-        call('DEL', KEYS[k])
+        call('DEL', key)
       end
       if text ~= '' or ARGV[7] == '1' then text = '>' .. ARGV[5] .. ';' .. ARGV[5] .. ';' .. text end
     end
-    if text ~= '' and to ~= ARGV[5] then call('SET', KEYS[k], text, 'PX', ARGV[6] + pad) end
+    if text ~= '' and to ~= ARGV[5] then call('SET', key, text, 'PX', ARGV[6] + pad) end
   end
   reply[#reply + 1] = text
 end
