@@ -69,7 +69,8 @@ func (m *Memory) repay(res *reservation, sp Spread, c correction, now int64) []i
 			continue
 		}
 		repaid[j] += n
-		if m.moved[place{l.shard, c.scope.Name}] == nil {
+		known := !sp.Shares([]Scope{c.scope}, l.shard)[0].own
+		if known && m.moved[place{l.shard, c.scope.Name}] == nil {
 			back := correction{scope: c.scope, besides: make([]int64, len(repaid)), keep: true}
 			back.besides[j] = -n
 			m.correct(l.shard, sp, back, now)
