@@ -28,7 +28,7 @@ func (l lender) Find(ctx context.Context, s subject.Subject, id uuid.UUID, shard
 // As long as its store answers, the limiter is that store.
 func TestFallbackConformsWhileItsStoreAnswers(t *testing.T) {
 	limittest.Run(t, func(_ testing.TB, clock *limittest.Clock) limittest.Subject {
-		s := &store{Memory: limit.NewMemory(limit.MemoryOptions{Now: clock.Now})}
+		s := &store{Memory: limit.NewMemory(limit.MemoryOptions{Now: clock.Now}), plain: true}
 		l := New(s, &instances{s: s, n: 1}, Options{Now: clock.Now})
 		return limittest.Subject{Limiter: lender{l, s}, Publish: func(_ context.Context, _ int, name string, version int64) error {
 			s.Publish(name, version)
