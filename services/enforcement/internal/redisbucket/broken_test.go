@@ -41,10 +41,9 @@ func (h *dying) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// brokenWorld is a limiter that lives, and one on the same server that dies.
-func brokenWorld(t *testing.T) (alive, mortal *Limiter, life *dying) {
+// brokenWorld is a limiter that lives, and one on the same server that dies. The server is emptied.
+func brokenWorld(t *testing.T, addr string) (alive, mortal *Limiter, life *dying) {
 	t.Helper()
-	addr := realredis.Start(t).Addr
 	client := func() *redis.Client {
 		rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 		t.Cleanup(func() { _ = rdb.Close() })
@@ -55,6 +54,9 @@ func brokenWorld(t *testing.T) (alive, mortal *Limiter, life *dying) {
 	life.left.Store(-1)
 	b.AddHook(life)
 	alive, mortal = New(a, Options{}), New(b, Options{})
+	if err := a.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
 	if err := alive.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +69,7 @@ func moveTo(version int64, from, to []int) limit.Move {
 
 // Wherever a move is broken off, what was consumed is neither lost nor doubled: not if it is repeated, and not if the payer moves on before that.
 func TestMoveThatIsBrokenOffLosesNothingAndDoublesNothing(t *testing.T) {
-	ctx := context.Background()
+	ctx, addr := context.Background(), realredis.Start(t).Addr
 	share := []int{5, 6, 7}
 	first := moveTo(2, []int{5}, share)
 	next := map[string]limit.CarryRequest{
@@ -80,7 +82,7 @@ func TestMoveThatIsBrokenOffLosesNothingAndDoublesNothing(t *testing.T) {
 	for name, r := range next {
 		for calls := range int64(12) {
 			t.Run(fmt.Sprintf("%s, after %d calls", name, calls), func(t *testing.T) {
-				alive, mortal, life := brokenWorld(t)
+				alive, mortal, life := brokenWorld(t, addr)
 				scope := carryScope()
 				if d, _, err := checkIn(t, alive, 5, 1, 70_003); err != nil || !d.Allowed {
 					t.Fatal(d, err)
@@ -104,10 +106,10 @@ func TestMoveThatIsBrokenOffLosesNothingAndDoublesNothing(t *testing.T) {
 
 // Wherever the end of a request is broken off, its repeat ends it, and what it gives back is given back once.
 func TestEndThatIsBrokenOffWhileFollowingAPayerGivesBackOnce(t *testing.T) {
-	ctx := context.Background()
+	ctx, addr := context.Background(), realredis.Start(t).Addr
 	for calls := range int64(9) {
 		t.Run(fmt.Sprintf("after %d calls", calls), func(t *testing.T) {
-			alive, mortal, life := brokenWorld(t)
+			alive, mortal, life := brokenWorld(t, addr)
 			scope := carryScope()
 			if d, _, err := checkIn(t, alive, 5, 1, 30_000); err != nil || !d.Allowed {
 				t.Fatal(d, err)
@@ -138,8 +140,8 @@ func TestEndThatIsBrokenOffWhileFollowingAPayerGivesBackOnce(t *testing.T) {
 
 // Until the move has been made an end waits for it, unless it is told not to: then what was held drains.
 func TestEndWaitsForTheMoveUnlessItMustNot(t *testing.T) {
-	ctx := context.Background()
-	alive, mortal, life := brokenWorld(t)
+	ctx, addr := context.Background(), realredis.Start(t).Addr
+	alive, mortal, life := brokenWorld(t, addr)
 	scope := carryScope()
 	d, id, err := checkIn(t, alive, 5, 1, 40_000)
 	if err != nil || !d.Allowed {

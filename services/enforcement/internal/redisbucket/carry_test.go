@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -188,7 +189,7 @@ func TestHundredsOfMovesAreMadeAsOne(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	more := r
-	more.Scopes = append(scopes, "user:u1/model:new")
+	more.Scopes = append(slices.Clone(scopes), "user:u1/model:new")
 	spread := limit.CarryRequest{Moves: []limit.Move{{To: []int{639 % 40, 41}, Fence: r.Last().Fence}}, Scopes: scopes[:1]}
 	if made, err = l.Carried(ctx, []limit.CarryRequest{r, more, spread}); err != nil || !made[0] || made[1] || made[2] {
 		t.Errorf("%v, %v", made, err)
