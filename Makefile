@@ -21,6 +21,7 @@ help: ## Show this help
 
 .PHONY: run
 run: check-go check-node ## Run all services in one process on embedded stores; Ctrl-C stops it
+	@[[ -e bin/standalone ]] || echo "Building. The first time Go fetches and compiles every library, which takes some minutes."
 	@go build -o bin/standalone ./services/standalone/cmd/standalone
 	@exec bin/standalone $(ARGS)
 

@@ -15,6 +15,8 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
 )
 
 //go:embed sql/look.sql
@@ -430,12 +432,6 @@ func (l *Ledger) sql(statement string) string {
 
 // pause waits for up to d, at random, so that writers who lost to each other part.
 func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(rand.N(d))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	lifecycle.Sleep(ctx, rand.N(d))
+	return ctx.Err()
 }

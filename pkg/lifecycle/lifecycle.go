@@ -1,6 +1,6 @@
 // Package lifecycle starts a service's parts in order and stops them in the reverse order, joining every goroutine. The order in
 // which app.Run calls Defer and Go is the order of the start; there is no other list of it. CollectLessOften is for services that answer within
-// milliseconds.
+// milliseconds; Sleep is for any that must stop at once.
 package lifecycle
 
 import (

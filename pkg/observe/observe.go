@@ -17,9 +17,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// NewLogger makes a slog JSON logger whose every line names the service and the instance.
+// NewLogger makes a slog JSON logger whose every line names the service and the instance. An attribute that is nil, such as the error of what
+// did not fail, is left out.
 func NewLogger(w io.Writer, level slog.Level, service, instance string) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})).With("service", service, "instance", instance)
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: withoutNil})).With("service", service, "instance", instance)
+}
+
+func withoutNil(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {
+		return slog.Attr{}
+	}
+	return a
 }
 
 // NewRegistry makes a registry with Go's and the process's own metrics.

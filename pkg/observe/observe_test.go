@@ -46,6 +46,16 @@ func TestReadyOnlyWhileOpenAndEveryCheckPasses(t *testing.T) {
 	}
 }
 
+func TestALogLineHasNoNull(t *testing.T) {
+	var b bytes.Buffer
+	var none error
+	NewLogger(&b, slog.LevelInfo, "quota", "a").WithGroup("g").Warn("late", "err", none, "wait", time.Second)
+	NewLogger(&b, slog.LevelInfo, "quota", "a").Warn("late", "err", none, "after", errors.New("a fault"))
+	if got := b.String(); strings.Contains(got, "null") || strings.Contains(got, "err") || !strings.Contains(got, `"g":{"wait":1000000000}`) || !strings.Contains(got, `"after":"a fault"`) {
+		t.Error(got)
+	}
+}
+
 func TestLabelsStayBoundedWhateverIsAsked(t *testing.T) {
 	reg := NewRegistry()
 	m := NewHTTPMetrics(reg)

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/tollgate-dev/tollgate/pkg/problem"
 )
@@ -70,13 +71,7 @@ func Decode(body []byte, dst any) error {
 
 // decode fills the struct v, embedded ones included, with the members of an object. prefix names the object in faults: "limits[0]." say.
 func decode(raw map[string]json.RawMessage, fields []string, prefix string, v reflect.Value) ([]problem.FieldError, error) {
-	known := map[string][]int{}
-	for _, f := range reflect.VisibleFields(v.Type()) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name != "" && name != "-" {
-			known[name] = f.Index
-		}
-	}
+	fieldsOf := knownFields(v.Type())
 	var wrong []problem.FieldError
 	seen := map[string]bool{}
 	for _, name := range fields {
@@ -86,7 +81,7 @@ func decode(raw map[string]json.RawMessage, fields []string, prefix string, v re
 		bad := func(name, detail string) {
 			wrong = append(wrong, problem.FieldError{Field: prefix + name, Detail: detail})
 		}
-		index, ok := known[name]
+		index, ok := fieldsOf[name]
 		switch {
 		case !ok:
 			bad(short(name), "is not a known field")
@@ -104,6 +99,24 @@ func decode(raw map[string]json.RawMessage, fields []string, prefix string, v re
 		seen[name] = true
 	}
 	return wrong, nil
+}
+
+var known sync.Map // a struct's type to its fields' indexes by name
+
+// knownFields gives the fields of a struct by their names. To find them takes longer than to read a small body.
+func knownFields(t reflect.Type) map[string][]int {
+	if m, ok := known.Load(t); ok {
+		return m.(map[string][]int) //nolint:forcetypeassert // nothing else is stored
+	}
+	m := map[string][]int{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			m[name] = f.Index
+		}
+	}
+	known.Store(t, m)
+	return m
 }
 
 // value fills one field. The objects of a list are decoded as strictly as the whole.

@@ -188,19 +188,7 @@ func errorOf(t *testing.T, body string) (kind, code, message, param string) {
 
 func metricsOf(t *testing.T, base string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, b := exchange(t, http.MethodGet, base+"/metrics", "", "")
 	return string(b)
 }
 

@@ -14,6 +14,19 @@ import (
 // send makes one request as it is given, and reads the problem that comes back.
 func send(t *testing.T, method, url, token, body string) (int, problem.Problem) {
 	t.Helper()
+	resp, b := exchange(t, method, url, token, body)
+	var p problem.Problem
+	if resp.Header.Get("Content-Type") == problem.ContentType {
+		if err := json.Unmarshal(b, &p); err != nil {
+			t.Fatalf("%v in %s", err, b)
+		}
+	}
+	return resp.StatusCode, p
+}
+
+// exchange makes one request as it is given, and reads the whole answer. No token: no Authorization; a body is JSON.
+func exchange(t *testing.T, method, url, token, body string) (*http.Response, []byte) {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -33,13 +46,7 @@ func send(t *testing.T, method, url, token, body string) (int, problem.Problem) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	var p problem.Problem
-	if resp.Header.Get("Content-Type") == problem.ContentType {
-		if err := json.Unmarshal(b, &p); err != nil {
-			t.Fatalf("%v in %s", err, b)
-		}
-	}
-	return resp.StatusCode, p
+	return resp, b
 }
 
 func TestBadInputNamesTheFieldAndConsumesNothing(t *testing.T) {

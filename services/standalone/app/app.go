@@ -37,8 +37,8 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return s.stack.Abort(err)
 	}
-	s.out.Say("\nServing after %s.\nAddresses, tokens and passwords: %s (only you can read it)\n%s",
-		console.Took(time.Since(s.begin)), filepath.Join(cfg.DataDir, kept.EnvFile), tryIt(cfg.DataDir))
+	s.out.Say("\nServing after %s.\nAddresses, tokens and passwords: %s (only you can read it)\n",
+		console.Took(time.Since(s.begin)), filepath.Join(cfg.DataDir, kept.EnvFile))
 
 	verdict := s.demonstrate(ctx)
 	if cfg.Exit {
@@ -47,7 +47,8 @@ func Run(ctx context.Context, cfg Config) error {
 		if verdict != nil {
 			s.out.Say("✗ %v", verdict)
 		}
-		s.out.Say("\nServing until Ctrl-C. Logs: %s", filepath.Join(cfg.DataDir, "logs"))
+		// last, so that no traffic pushes it off the screen
+		s.out.Say("%s\nServing until Ctrl-C. Logs: %s", tryIt(cfg.DataDir), filepath.Join(cfg.DataDir, "logs"))
 		verdict = nil // it has been told; the services go on
 	}
 	stopped := s.wait(ctx)
@@ -184,6 +185,7 @@ func (s *standalone) envVars() []kept.Var {
 		{Name: "TOLLGATE_QUOTA_URL", Value: baseURL(s.cfg.QuotaAddr)},
 		{Name: "TOLLGATE_CONSUMER_URL", Value: baseURL(s.cfg.ConsumerAddr)},
 		{Name: "TOLLGATE_GATEWAY_URL", Value: baseURL(s.cfg.GatewayAddr)},
+		{Name: "TOLLGATE_UPSTREAM_URL", Value: s.cfg.UpstreamURL},
 		{Name: "TOLLGATE_SERVICE_TOKEN", Value: s.kept.ServiceToken},
 		{Name: "TOLLGATE_ADMIN_TOKEN", Value: s.kept.AdminToken},
 		{Name: "TOLLGATE_VIEWER_TOKEN", Value: s.kept.ViewerToken},

@@ -211,6 +211,22 @@ func TestSecondStartFindsItsDataAndCtrlCStopsItWithZero(t *testing.T) {
 			t.Errorf("%s %s, %v", resp.Status, b, err)
 		}
 	})
+	t.Run("what it offers to try works when pasted as a whole", func(t *testing.T) {
+		_, pasted, _ := strings.Cut(c.out.String(), "from another terminal:")
+		pasted, _, ok := strings.Cut(pasted, "Serving until Ctrl-C")
+		sh := exec.CommandContext(t.Context(), "sh", "-e")
+		sh.Stdin = strings.NewReader(pasted)
+		out, err := sh.CombinedOutput()
+		_, sums, _ := strings.Cut(string(out), "user_id─")
+		for _, want := range []string{"data: [DONE]", `"tier":"plus"`, `"allowed":true`, `"success":true`} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s is missing", want)
+			}
+		}
+		if !ok || err != nil || !strings.Contains(sums, "│ bob ") || !strings.Contains(sums, "│ ann ") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
 	t.Run("a second standalone on the same data is refused", func(t *testing.T) {
 		again := newCommand(dir, [4]int{}, "-exit", "-no-traffic")
 		if err := again.Run(); err == nil || !strings.Contains(again.out.String(), "another standalone uses") || !strings.Contains(again.out.String(), "TOLLGATE_DATA_DIR") {

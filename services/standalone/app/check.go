@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ClickHouse/clickhouse-go/v2"
-
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile/clickhousetotals"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile/kafkalog"
@@ -52,11 +51,10 @@ func (s *standalone) closingCheck(ctx context.Context) error {
 
 // compare repeats the comparison until both agree or time is up.
 func (s *standalone) compare(ctx context.Context, until time.Time) (*reconcile.Report, error) {
-	o, err := clickhouse.ParseDSN(s.stores.ClickHouseURL)
+	db, err := clickhouseledger.OpenSQL(s.stores.ClickHouseURL)
 	if err != nil {
-		return nil, errors.New("TOLLGATE_CLICKHOUSE_URL can't be read") // the cause may quote the password
+		return nil, fmt.Errorf("TOLLGATE_CLICKHOUSE_URL %w", err)
 	}
-	db := clickhouse.OpenDB(o)
 	defer func() { _ = db.Close() }()
 	for {
 		report, err := reconcile.LogAndLedger(ctx, &kafkalog.Log{Brokers: s.stores.KafkaBrokers}, clickhousetotals.Ledger{DB: db})

@@ -94,7 +94,7 @@ func (s *standalone) tell(ctx context.Context, story *traffic.Story, api traffic
 	if err != nil {
 		return err
 	}
-	bills, err := bills(ctx, book, []string{story.Key.ID})
+	bills, err := bills(ctx, book, []string{story.Key.ID}, priced)
 	if err == nil {
 		s.out.Say("\n  ledger: the tokens that are billed, in + out. %s owes %s.", story.User, cmp.Or(bills[len(bills)-1].Cost, "nothing yet: no price"))
 	}
@@ -132,7 +132,9 @@ func (s *standalone) crowd(ctx context.Context, profiles []traffic.Profile, cust
 
 // showBills shows what the ledger bills, and holds it against what the answers told their clients.
 func (s *standalone) showBills(ctx context.Context, book *ledger.Reader, keys, users []string, told traffic.Row) error {
-	all, err := bills(ctx, book, keys)
+	all, err := bills(ctx, book, keys, func(all traffic.Bill) bool {
+		return priced(all) && all.Input == told.Input && all.Output == told.Output
+	})
 	if err != nil {
 		return err
 	}
@@ -155,15 +157,19 @@ func (s *standalone) showBills(ctx context.Context, book *ledger.Reader, keys, u
 	return nil
 }
 
-// bills waits until the ledger has a price for everything: prices come to it by Kafka, too.
-func bills(ctx context.Context, book *ledger.Reader, keys []string) ([]traffic.Bill, error) {
+// priced tells that the ledger has a price for everything: prices come to it by Kafka, too.
+func priced(all traffic.Bill) bool { return all.Cost != "" }
+
+// bills waits until the ledger is complete, which is told by what it bills all of the keys together. It may have counted as many events as there were
+// answers and yet lack some: a request that was told 503, and so repeated, may have left an event of its own.
+func bills(ctx context.Context, book *ledger.Reader, keys []string, complete func(all traffic.Bill) bool) ([]traffic.Bill, error) {
 	deadline := time.Now().Add(ledgerWithin)
 	for {
 		all, err := book.Bills(ctx, keys)
 		if err == nil && len(all) == 0 {
 			err = errors.New("the ledger has nothing of the sample traffic")
 		}
-		if err == nil && all[len(all)-1].Cost != "" || ctx.Err() != nil || time.Now().After(deadline) {
+		if err == nil && complete(all[len(all)-1]) || ctx.Err() != nil || time.Now().After(deadline) {
 			return all, err
 		}
 		select {

@@ -209,7 +209,12 @@ func (f *pageFlags) add(cmd *cobra.Command) {
 const pageSize = 1000
 
 // list reads a list to its end or to --limit rows, and shows it by show or, as one document, as the API wrote it. name is the list's in that document.
-func list[T any](ctx context.Context, s *session, k *api, f pageFlags, name string, read func(context.Context, client.Page) ([]T, string, error), table func([]T) error) error {
+func list[T any](ctx context.Context, s *session, f pageFlags, name string, read func(*api, context.Context, client.Page) ([]T, string, error), table func([]T) error) error {
+	k, err := s.api(reads)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
 	if f.limit < 0 {
 		return usagef("--limit must not be negative")
 	}
@@ -222,7 +227,7 @@ func list[T any](ctx context.Context, s *session, k *api, f pageFlags, name stri
 		}
 		var items []T
 		if err := k.get(ctx, func(ctx context.Context) (err error) {
-			items, next, err = read(ctx, p)
+			items, next, err = read(k, ctx, p)
 			return err
 		}); err != nil {
 			return err

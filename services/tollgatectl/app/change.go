@@ -66,6 +66,13 @@ func unanswered(history string) string {
 	return "It may have been made all the same: tollgatectl " + history + " tells."
 }
 
+// sayIfUnchanged tells that all was as it was asked for: the version stayed.
+func (s *session) sayIfUnchanged(before, after int64) {
+	if after == before {
+		s.say("Nothing had to be changed.")
+	}
+}
+
 // id checks an argument before it becomes a path.
 func id(what, text string) error {
 	if err := subject.ValidateID(text); err != nil {

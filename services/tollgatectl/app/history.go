@@ -112,13 +112,9 @@ func (s *session) historyCommand(use, short, what string, read func(*api, contex
 			if err := id(what, args[0]); err != nil {
 				return err
 			}
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			return list(cmd.Context(), s, k, page, "events", func(ctx context.Context, p client.Page) ([]told, string, error) { return read(k, ctx, args[0], p) },
-				s.history)
+			return list(cmd.Context(), s, page, "events", func(k *api, ctx context.Context, p client.Page) ([]told, string, error) {
+				return read(k, ctx, args[0], p)
+			}, s.history)
 		},
 	}
 	page.add(cmd)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -122,12 +123,7 @@ func keyListCommand(s *session) *cobra.Command {
 		Short: "List API keys, revoked ones included, in the order they were made",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			return list(cmd.Context(), s, k, page, "api_keys", func(ctx context.Context, p client.Page) ([]client.Key, string, error) {
+			return list(cmd.Context(), s, page, "api_keys", func(k *api, ctx context.Context, p client.Page) ([]client.Key, string, error) {
 				return k.ListKeys(ctx, user, org, p)
 			},
 				func(keys []client.Key) error {
@@ -146,26 +142,8 @@ func keyListCommand(s *session) *cobra.Command {
 }
 
 func keyGetCommand(s *session) *cobra.Command {
-	return &cobra.Command{
-		Use:   "get KEY",
-		Short: "Show a key, without its secret",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := keyID(args[0]); err != nil {
-				return err
-			}
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			var key client.Key
-			if err := k.get(cmd.Context(), func(ctx context.Context) (err error) { key, err = k.GetKey(ctx, args[0]); return err }); err != nil {
-				return err
-			}
-			return s.showKey(k, key)
-		},
-	}
+	return getCommand(s, &cobra.Command{Use: "get KEY", Short: "Show a key, without its secret"},
+		keyID, (*api).GetKey, nil, func(_ context.Context, k *api, key client.Key, _ *time.Time) error { return s.showKey(k, key) })
 }
 
 func keyRotateCommand(s *session) *cobra.Command {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,40 +17,8 @@ func keyQuotaCommand(s *session) *cobra.Command {
 }
 
 func keyQuotaGetCommand(s *session) *cobra.Command {
-	var at string
-	cmd := &cobra.Command{
-		Use:   "get KEY",
-		Short: "Show what limits a key itself, now or at an instant",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			then, err := instant("at", at)
-			if err != nil {
-				return err
-			}
-			if err := keyID(args[0]); err != nil {
-				return err
-			}
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			var q client.KeyQuota
-			if err := k.get(cmd.Context(), func(ctx context.Context) (err error) {
-				if then != nil {
-					q, err = k.KeyQuotaAt(ctx, args[0], *then)
-				} else {
-					q, err = k.GetKeyQuota(ctx, args[0])
-				}
-				return err
-			}); err != nil {
-				return err
-			}
-			return s.showKeyQuota(k, q)
-		},
-	}
-	cmd.Flags().StringVar(&at, "at", "", "as it was at this `instant`, RFC 3339")
-	return cmd
+	return getCommand(s, &cobra.Command{Use: "get KEY", Short: "Show what limits a key itself, now or at an instant"},
+		keyID, (*api).GetKeyQuota, (*api).KeyQuotaAt, func(_ context.Context, k *api, q client.KeyQuota, _ *time.Time) error { return s.showKeyQuota(k, q) })
 }
 
 func keyQuotaSetCommand(s *session) *cobra.Command {
@@ -107,9 +76,7 @@ The change holds on the next check. It is made only if nobody else changed the k
 			}); err != nil {
 				return err
 			}
-			if after.Version == before.Version {
-				s.say("Nothing had to be changed.")
-			}
+			s.sayIfUnchanged(before.Version, after.Version)
 			return s.showKeyQuota(k, after)
 		},
 	}

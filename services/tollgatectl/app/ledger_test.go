@@ -49,7 +49,8 @@ func ledgerBook(t *testing.T) *book {
 		b.env = []string{"TOLLGATE_CLICKHOUSE_HTTP_URL=" + ch.HTTPURL, "TOLLGATE_FINANCE_USER=finance", "TOLLGATE_FINANCE_PASSWORD=" + ch.FinancePassword}
 		b.store(t, sampleEvents())
 		b.exec(t, `INSERT INTO price_rows (model, valid_from, currency, input_per_million, cached_input_per_million, output_per_million, version, changed_at, actor) VALUES
-			('grok-2', '2026-01-01 00:00:00', 'EUR', 20000, 5000, 100000, 1, '2026-01-01 00:00:00', 'a'), ('grok-2', '2026-03-02 08:30:00', 'EUR', 40000, 10000, 200000, 2, '2026-01-01 00:00:00', 'a')`)
+			('grok-2', '2026-01-01 00:00:00', 'EUR', 20000, 5000, 100000, 1, '2026-01-01 00:00:00', 'a'), ('grok-2', '2026-03-02 08:30:00', 'EUR', 40000, 10000, 200000, 2, '2026-01-01 00:00:00', 'a'),
+			('tiny', '2026-01-01 00:00:00', 'EUR', 1, 1, 1, 1, '2026-01-01 00:00:00', 'a'), ('nothing', '2026-01-01 00:00:00', 'EUR', 0, 0, 0, 1, '2026-01-01 00:00:00', 'a')`)
 		b.exec(t, "INSERT INTO org_zone_rows (org_id, time_zone, version, changed_at) VALUES ('zoned', 'Europe/Berlin', 1, '2026-01-01 00:00:00')")
 		theBook = b
 	})
@@ -126,7 +127,9 @@ func sampleEvents() []usage.Record {
 		on("03-29 00:30", "zoned", "ann", "grok-2", 4, 0), // 01:30
 		on("03-29 01:30", "zoned", "ann", "grok-2", 8, 0), // 03:30: there is no 02:30
 		on("03-29 21:59", "zoned", "ann", "grok-2", 16, 0),
-		on("03-29 22:00", "zoned", "ann", "grok-2", 32, 0),  // the 30th
+		on("03-29 22:00", "zoned", "ann", "grok-2", 32, 0), // the 30th
+		on("05-05 10:00", "small", "ann", "tiny", 100, 0),  // 0.0001
+		on("05-05 10:01", "small", "ann", "nothing", 100, 0),
 		on("10-25 00:30", "zoned", "ann", "grok-2", 64, 0),  // 02:30, summer
 		on("10-25 01:30", "zoned", "ann", "grok-2", 128, 0), // 02:30 again, winter
 		on("10-31 22:59", "zoned", "ann", "grok-2", 256, 0), // 23:59 of the last of October

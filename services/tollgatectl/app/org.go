@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,41 +23,11 @@ func orgCommand(s *session) *cobra.Command {
 }
 
 func orgGetCommand(s *session) *cobra.Command {
-	var at string
-	cmd := &cobra.Command{
+	return getCommand(s, &cobra.Command{
 		Use:     "get ORG",
 		Short:   "Show an org's pool and time zone, now or at an instant",
 		Example: "  tollgatectl org get acme\n  tollgatectl org get acme --at 2026-11-30T23:59:59Z",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			then, err := instant("at", at)
-			if err != nil {
-				return err
-			}
-			if err := id("ORG", args[0]); err != nil {
-				return err
-			}
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			var o client.Org
-			if err := k.get(cmd.Context(), func(ctx context.Context) (err error) {
-				if then != nil {
-					o, err = k.OrgAt(ctx, args[0], *then)
-				} else {
-					o, err = k.GetOrg(ctx, args[0])
-				}
-				return err
-			}); err != nil {
-				return err
-			}
-			return s.showOrg(k, o)
-		},
-	}
-	cmd.Flags().StringVar(&at, "at", "", "as it was at this `instant`, RFC 3339")
-	return cmd
+	}, named("ORG"), (*api).GetOrg, (*api).OrgAt, func(_ context.Context, k *api, o client.Org, _ *time.Time) error { return s.showOrg(k, o) })
 }
 
 // poolLimits are a pool's limits but those that say nothing.
@@ -137,9 +108,7 @@ The change holds on the next check. It is made only if nobody else changed the p
 			if err := k.call(ctx, false, unanswered("org history "+org), func(ctx context.Context) (err error) { after, err = k.PutOrg(ctx, org, pool); return err }); err != nil {
 				return err
 			}
-			if after.Version == before.Version {
-				s.say("Nothing had to be changed.")
-			}
+			s.sayIfUnchanged(before.Version, after.Version)
 			return s.showOrg(k, after)
 		},
 	}
@@ -220,12 +189,7 @@ func orgListCommand(s *session) *cobra.Command {
 		Long:  "List orgs, by id: all that have or had a pool, a user or a key. \"-\" of a limit is unlimited; slots are requests at once; version 0 is a pool that was never set.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			return list(cmd.Context(), s, k, page, "orgs", k.ListOrgs, func(orgs []client.Org) error {
+			return list(cmd.Context(), s, page, "orgs", (*api).ListOrgs, func(orgs []client.Org) error {
 				var rows [][]string
 				for _, o := range orgs {
 					rows = append(rows, []string{o.ID, cell(o.RPMLimit), cell(o.TPMLimit), cell(o.TPDLimit), cell(o.ConcurrentLimit), itoa(o.Shards), o.TimeZone, itoa(o.Version)})

@@ -37,26 +37,10 @@ func priceThen(from time.Time, a *price.Amounts) any {
 }
 
 func priceGetCommand(s *session) *cobra.Command {
-	return &cobra.Command{
-		Use:   "get MODEL",
-		Short: "Show a model's prices, past and future ones too",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := id("MODEL", args[0]); err != nil {
-				return err
-			}
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			var book client.PriceBook
-			if err := k.get(cmd.Context(), func(ctx context.Context) (err error) { book, err = k.GetPrices(ctx, args[0]); return err }); err != nil {
-				return err
-			}
+	return getCommand(s, &cobra.Command{Use: "get MODEL", Short: "Show a model's prices, past and future ones too"},
+		named("MODEL"), (*api).GetPrices, nil, func(_ context.Context, k *api, book client.PriceBook, _ *time.Time) error {
 			return s.showPrices(k, book)
-		},
-	}
+		})
 }
 
 func priceSetCommand(s *session) *cobra.Command {
@@ -87,8 +71,10 @@ remove a price; a model that costs nothing has the price 0. A --valid-from in th
 				return err
 			}
 			defer k.Close()
-			if change.ValidFrom != nil && change.ValidFrom.Before(time.Now()) {
-				s.say("note: %s is past: what was used since then is priced anew", when(change.ValidFrom))
+			var before client.PriceBook // of version 0, where the model has none
+			err = k.get(ctx, func(ctx context.Context) (err error) { before, err = k.GetPrices(ctx, model); return err })
+			if err != nil && !isNotFound(err) {
+				return err
 			}
 			change.Reason, change.IfVersion = f.reason, f.version(cmd)
 			var book client.PriceBook
@@ -97,6 +83,10 @@ remove a price; a model that costs nothing has the price 0. A --valid-from in th
 				return err
 			}); err != nil {
 				return err
+			}
+			s.sayIfUnchanged(before.Version, book.Version)
+			if book.Version != before.Version && change.ValidFrom != nil && change.ValidFrom.Before(time.Now()) {
+				s.say("note: %s is past: what was used since then is priced anew", when(change.ValidFrom))
 			}
 			return s.showPrices(k, book)
 		},

@@ -52,12 +52,12 @@ func listQueries(s *session, queries []migrations.Query) error {
 			params = append(params, "--"+dashed(p.Name))
 		}
 		lines = append(lines, line{dashed(q.Name), q.Question, params})
-		rows = append(rows, []string{dashed(q.Name), q.Question, strings.Join(params, " ")})
+		rows = append(rows, []string{dashed(q.Name), strings.Join(params, " "), q.Question}) // what can be folded stands last
 	}
 	if s.output == outputJSON {
 		return show.JSON(s.Stdout, lines)
 	}
-	return show.Grid(s.Stdout, []string{"name", "question", "parameters"}, make([]bool, 3), rows)
+	return show.Grid(s.Stdout, []string{"name", "parameters", "question"}, make([]bool, 3), rows)
 }
 
 func oneQuery(s *session, q migrations.Query) *cobra.Command {
@@ -84,6 +84,9 @@ func oneQuery(s *session, q migrations.Query) *cobra.Command {
 			t, err := book.Table(cmd.Context(), clickhousehttp.Query{SQL: q.SQL, Params: params})
 			if err != nil {
 				return fmt.Errorf("query %s: %w", q.Name, err)
+			}
+			if s.output == outputTable {
+				invoiceForPeople(t)
 			}
 			return s.answer(t)
 		},

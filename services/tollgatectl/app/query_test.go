@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tollgate-dev/tollgate/migrations"
+	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/clickhousehttp"
 )
 
 // The month and its days are the org's own, as those of its invoices: its tokens are the invoice's.
@@ -61,7 +62,7 @@ func TestFinanceQueriesAnswerRight(t *testing.T) {
 "grok-2","EUR",0,150,40,25,"20000","5000","100000","4.9","7.7"
 "grok-2","EUR",0,50,0,4,"40000","10000","200000","2.8","7.7"`},
 		"request": {[]string{"--request-id", sampleEvents()[3].RequestID.String()},
-			`"2026-03-02 09:00:00.000","expired","","","acme","ann","","plus","grok-2","grok-2",60,0,6,66,7,"held",true,*`},
+			`"2026-03-02 09:00:00.000","expired","","","acme","ann","","plus","grok-2","grok-2",60,0,6,66,7,"held",true,"` + sampleEvents()[3].EventID.String() + `",null,*`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := b.run(t, append([]string{"query", name, "-o", "json"}, c.args...)...)
@@ -90,6 +91,46 @@ func TestFinanceQueriesAnswerRight(t *testing.T) {
 	for _, q := range queries {
 		if !strings.Contains(list, dashed(q.Name)+" ") || !strings.Contains(list, q.Question) {
 			t.Errorf("`query` does not list %s", q.Name)
+		}
+	}
+}
+
+// People see that something was used for money and not for free; programs get what is billed.
+func TestAnAmountThatIsRoundedToNothingIsNotShownAsZero(t *testing.T) {
+	b := ledgerBook(t)
+	invoice := []string{"query", "invoice", "--org", "small", "--month", "2026-05"}
+	code, stdout, stderr := b.run(t, invoice...)
+	lines := strings.Split(stdout, "\n")
+	if code != 0 || len(lines) != 4 || !strings.HasPrefix(lines[1], "nothing ") || !strings.HasSuffix(lines[1], "    0.00   0.00") || !strings.HasPrefix(lines[2], "tiny ") || !strings.HasSuffix(lines[2], "   <0.01   0.00") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	_, stdout, _ = b.run(t, append(invoice, "-o", "json")...)
+	want := "\"nothing\",\"EUR\",0,100,0,0,\"0\",\"0\",\"0\",\"0\",\"0\"\n\"tiny\",\"EUR\",0,100,0,0,\"1\",\"1\",\"1\",\"0\",\"0\""
+	if got := strings.Join(jsonRows(t, stdout), "\n"); got != want {
+		t.Errorf("JSON\n%s\nwant\n%s", got, want)
+	}
+	_, stdout, _ = b.run(t, "query", "invoice", "--org", "acme", "--month", "2026-03")
+	if !strings.Contains(stdout, " 4.90 ") || !strings.Contains(stdout, " 7.70\n") || strings.Contains(stdout, "unpriced") || !strings.Contains(stdout, "  -      -\n") {
+		t.Errorf("without all cents, or no price is not told by the amount:\n%s", stdout)
+	}
+}
+
+func TestTheSignOfWhatIsRoundedAwayIsShown(t *testing.T) {
+	table := &clickhousehttp.Table{}
+	for _, name := range []string{"input_tokens", "cached_input_tokens", "output_tokens", "input_per_million", "cached_input_per_million", "output_per_million", "amount"} {
+		table.Columns = append(table.Columns, clickhousehttp.Column{Name: name})
+	}
+	for _, row := range []string{`[10,10,0,"5","0","7","0"]`, `[10,9,0,"5","0","7","0"]`, `[-10,0,1,"5","5","7","0"]`, `[5,0,0,null,null,null,null]`, `[1000000,0,0,"5","5","7","5"]`} {
+		var values []json.RawMessage
+		if err := json.Unmarshal([]byte(row), &values); err != nil {
+			t.Fatal(err)
+		}
+		table.Rows = append(table.Rows, values)
+	}
+	invoiceForPeople(table)
+	for i, want := range []string{`"0"`, `"<0.01"`, `">-0.01"`, "null", `"5"`} {
+		if got := string(table.Rows[i][6]); got != want {
+			t.Errorf("row %d: %s, want %s", i, got, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,42 +23,13 @@ func quotaCommand(s *session) *cobra.Command {
 }
 
 func quotaGetCommand(s *session) *cobra.Command {
-	var at string
-	cmd := &cobra.Command{
-		Use:     "get USER",
-		Short:   "Show what a user may use, now or at an instant",
-		Long:    "Show what a user may use. Nobody is unknown: a user without a quota of its own has the free tier's, at version 0.",
+	return getCommand(s, &cobra.Command{
+		Use:   "get USER",
+		Short: "Show what a user may use, now or at an instant",
+		Long: `Show what a user may use, and what all of its org may together. Nobody is unknown: a user without a quota of its own has the free tier's, at version 0.
+With --output json it is the user's quota only.`,
 		Example: "  tollgatectl quota get ann\n  tollgatectl quota get ann --at 2026-11-30T23:59:59Z -o json",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			then, err := instant("at", at)
-			if err != nil {
-				return err
-			}
-			if err := id("USER", args[0]); err != nil {
-				return err
-			}
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			var q client.Quota
-			if err := k.get(cmd.Context(), func(ctx context.Context) (err error) {
-				if then != nil {
-					q, err = k.QuotaAt(ctx, args[0], *then)
-				} else {
-					q, err = k.GetQuota(ctx, args[0])
-				}
-				return err
-			}); err != nil {
-				return err
-			}
-			return s.showQuota(k, q)
-		},
-	}
-	cmd.Flags().StringVar(&at, "at", "", "as it was at this `instant`, RFC 3339")
-	return cmd
+	}, named("USER"), (*api).GetQuota, (*api).QuotaAt, s.showQuota)
 }
 
 func quotaSetCommand(s *session) *cobra.Command {
@@ -121,10 +93,8 @@ The change holds on the next check. It is made only if nobody else changed the q
 			}); err != nil {
 				return err
 			}
-			if after.Version == before.Version {
-				s.say("Nothing had to be changed.")
-			}
-			return s.showQuota(k, after)
+			s.sayIfUnchanged(before.Version, after.Version)
+			return s.showQuota(ctx, k, after, nil)
 		},
 	}
 	cmd.Flags().StringVar(&tierName, "tier", "", "the user's `tier`")
@@ -136,14 +106,26 @@ The change holds on the next check. It is made only if nobody else changed the q
 	return cmd
 }
 
-// showQuota shows the API's last answer, which is q.
-func (s *session) showQuota(k *api, q client.Quota) error {
+// showQuota shows the API's last answer, which is q, as it was at an instant or is now; people also see what limits all of the user's org.
+func (s *session) showQuota(ctx context.Context, k *api, q client.Quota, at *time.Time) error {
 	s.sayPropagation(q.Propagation)
 	if s.output == outputJSON {
 		return s.raw(k)
 	}
+	var pool [][]string
+	if q.OrgID != "" {
+		o, err := getAt(ctx, k, q.OrgID, at, (*api).GetOrg, (*api).OrgAt)
+		if err != nil {
+			return err
+		}
+		for _, l := range lineLimits(o.RPMLimit, o.TPMLimit, o.TPDLimit, o.ConcurrentLimit, o.Limits) {
+			if l.capacity != 0 {
+				pool = append(pool, []string{"all of " + q.OrgID + ": " + l.name, amount(l.capacity), "org"})
+			}
+		}
+	}
 	pairs := [][2]string{{"user", q.UserID}, {"org", dash(q.OrgID)}, {"tier", q.Tier}}
-	return s.limits(append(pairs, quotaPairs(q.Quota, q.Propagation, true)...), q.Quota, q.Overrides, "tier")
+	return s.limits(append(pairs, quotaPairs(q.Quota, q.Propagation, true)...), q.Quota, q.Overrides, "tier", pool...)
 }
 
 // dash is a text, or "-" for none.
@@ -167,8 +149,8 @@ func quotaPairs(q tier.Quota, propagation string, payer bool) [][2]string {
 	return pairs
 }
 
-// limits shows what a quota is and, below, its limits with whose each is.
-func (s *session) limits(pairs [][2]string, q tier.Quota, own tier.Overrides, otherwise string) error {
+// limits shows what a quota is and, below, its limits with whose each is, and further rows.
+func (s *session) limits(pairs [][2]string, q tier.Quota, own tier.Overrides, otherwise string, further ...[]string) error {
 	if err := show.Pairs(s.Stdout, pairs); err != nil {
 		return err
 	}
@@ -182,7 +164,7 @@ func (s *session) limits(pairs [][2]string, q tier.Quota, own tier.Overrides, ot
 	rows := limitRows(lineLimits(q.RPMLimit, q.TPMLimit, q.TPDLimit, q.ConcurrentLimit, q.Limits), q.ModelLimits, of)
 	rows = append(rows, []string{"context tokens", amount(q.MaxContext), of("max_context")})
 	s.skip()
-	return show.Grid(s.Stdout, []string{"limit", "amount", "of"}, []bool{false, true, false}, rows)
+	return show.Grid(s.Stdout, []string{"limit", "amount", "of"}, []bool{false, true, false}, append(rows, further...))
 }
 
 func quotaListCommand(s *session) *cobra.Command {
@@ -195,12 +177,7 @@ func quotaListCommand(s *session) *cobra.Command {
 		Example: "  tollgatectl quota list --org acme\n  tollgatectl quota list --tier enterprise --limit 0 -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			return list(cmd.Context(), s, k, page, "quotas", func(ctx context.Context, p client.Page) ([]client.Quota, string, error) {
+			return list(cmd.Context(), s, page, "quotas", func(k *api, ctx context.Context, p client.Page) ([]client.Quota, string, error) {
 				return k.ListQuotas(ctx, org, tierName, p)
 			},
 				func(quotas []client.Quota) error {

@@ -3,7 +3,6 @@ package app
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile/clickhousetotals"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile/kafkalog"
@@ -68,11 +67,10 @@ func runReconcile(ctx context.Context, f reconcileFlags, s *session) error {
 	if err != nil {
 		return err
 	}
-	o, err := clickhouse.ParseDSN(v["TOLLGATE_CLICKHOUSE_URL"])
-	if err != nil { // the cause may quote the password
-		return usageError{errors.New("TOLLGATE_CLICKHOUSE_URL can't be read; want clickhouse://user:password@host:port/tollgate")}
+	db, err := clickhouseledger.OpenSQL(v["TOLLGATE_CLICKHOUSE_URL"])
+	if err != nil {
+		return usagef("TOLLGATE_CLICKHOUSE_URL %w", err)
 	}
-	db := clickhouse.OpenDB(o)
 	defer func() { _ = db.Close() }()
 	cfg := reconcile.Config{
 		Log:    &kafkalog.Log{Brokers: strings.Split(v["TOLLGATE_KAFKA_BROKERS"], ","), Group: cmp.Or(f.group, vars("TOLLGATE_CONSUMER_GROUP"), "tollgate-consumer")},
@@ -148,7 +146,7 @@ func printReport(w io.Writer, r *reconcile.Report, allHours bool) error {
 	p.line("")
 	p.grid([]string{"", "", "EVENTS", "REQUESTS", "REFUSED", "INPUT TOKENS", "OUTPUT TOKENS", "CACHED"}, rows)
 	p.line("")
-	p.line("%s messages were read, repeats of an event included; usage_ledger holds %s rows of events of all time.", n(r.Messages), n(r.StoredRows))
+	p.line("%s messages were read, with repeats of an event; usage_ledger holds %s rows of all time.", n(r.Messages), n(r.StoredRows))
 	for _, reason := range slices.Sorted(maps.Keys(r.DeadLetters)) {
 		p.line("%s messages are in the dead letters: %s.", n(r.DeadLetters[reason]), reason)
 	}

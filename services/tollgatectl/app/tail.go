@@ -21,7 +21,7 @@ func tailCommand(s *session) *cobra.Command {
 		Use:   "tail",
 		Short: "Follow usage records as they are written to Kafka",
 		Long: `Tail shows usage records as they are written, until Ctrl-C. It reads from the log, not the ledger: a repeat is shown again. With --output json each
-line is one record with its place in the log. Records of one payer come in order.`,
+line is one record with its place in the log. Records of one payer come in order. Times of day are UTC, tokens are input + output.`,
 		Example: "  tollgatectl tail --org acme\n  tollgatectl tail --since 10m --outcome failed -o json",
 		GroupID: groupFinance,
 		Args:    cobra.NoArgs,
@@ -77,14 +77,18 @@ func (s *session) showRecord(m tail.Message) error {
 		return err
 	}
 	r := &m.Record
-	payer := r.Subject().String()
+	payer := "user " + r.UserID
+	if r.APIKeyID != "" {
+		payer = "key " + r.APIKeyID
+	}
 	if r.OrgID != "" {
 		payer = r.OrgID + " " + payer
 	}
-	what := fmt.Sprintf("%d+%d tokens", r.InputTokens, r.OutputTokens)
+	what := fmt.Sprintf("%d+%d", r.InputTokens, r.OutputTokens)
 	if r.WasRateLimited {
 		what = strings.TrimSpace(r.Reason + " " + r.Scope)
 	}
-	_, err := fmt.Fprintf(s.Stdout, "%s  %-10s  %-32s  %-12s  %-20s  %s\n", r.Timestamp, r.Outcome, show.Text(payer), show.Text(r.Tier), show.Text(r.Model), show.Text(what))
+	// The payer stands last: with its key's id it is the longest, and the line still fits 100 columns.
+	_, err := fmt.Fprintf(s.Stdout, "%s  %-10s  %-16s  %-12s  %s\n", time.Time(r.Timestamp).UTC().Format(time.TimeOnly), r.Outcome, show.Text(what), show.Text(r.Model), show.Text(payer))
 	return err
 }

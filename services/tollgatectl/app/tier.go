@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,27 +30,10 @@ func tierCommand(s *session) *cobra.Command {
 }
 
 func tierGetCommand(s *session) *cobra.Command {
-	return &cobra.Command{
-		Use:               "get TIER",
-		Short:             "Show a tier",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: s.oneTier,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := id("TIER", args[0]); err != nil {
-				return err
-			}
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			var t tier.Tier
-			if err := k.get(cmd.Context(), func(ctx context.Context) (err error) { t, err = k.GetTier(ctx, args[0]); return err }); err != nil {
-				return err
-			}
+	return getCommand(s, &cobra.Command{Use: "get TIER", Short: "Show a tier", ValidArgsFunction: s.oneTier},
+		named("TIER"), (*api).GetTier, nil, func(_ context.Context, k *api, t tier.Tier, _ *time.Time) error {
 			return s.showTier(k, client.ChangedTier{Tier: t})
-		},
-	}
+		})
 }
 
 func tierSetCommand(s *session) *cobra.Command {
@@ -118,9 +102,7 @@ tier in between (exit code 5).`,
 			if err := k.call(ctx, false, unanswered("tier history "+name), func(ctx context.Context) (err error) { after, err = k.PutTier(ctx, name, change); return err }); err != nil {
 				return err
 			}
-			if after.Version == before.Version {
-				s.say("Nothing had to be changed.")
-			}
+			s.sayIfUnchanged(before.Version, after.Version)
 			return s.showTier(k, after)
 		},
 	}

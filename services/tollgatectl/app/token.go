@@ -111,12 +111,7 @@ func tokenListCommand(s *session) *cobra.Command {
 		Long:  "List tokens by name, expired and revoked ones too. Those of the service's environment are not among them.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			return list(cmd.Context(), s, k, page, "admin_tokens", k.ListAdminTokens, func(tokens []client.AdminToken) error {
+			return list(cmd.Context(), s, page, "admin_tokens", (*api).ListAdminTokens, func(tokens []client.AdminToken) error {
 				var rows [][]string
 				for _, t := range tokens {
 					rows = append(rows, []string{t.Name, string(t.Role), dash(t.OrgID), t.CreatedBy, tokenState(t, time.Now())})
@@ -167,12 +162,7 @@ func refusalsCommand(s *session) *cobra.Command {
 		GroupID: groupAdmin,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			k, err := s.api(reads)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			return list(cmd.Context(), s, k, page, "refusals", k.ListRefusals, func(refusals []client.Refusal) error {
+			return list(cmd.Context(), s, page, "refusals", (*api).ListRefusals, func(refusals []client.Refusal) error {
 				var rows [][]string
 				for _, r := range refusals {
 					rows = append(rows, []string{when(&r.LastAt), replay.Commas(r.Attempts), r.Reason, dash(r.Actor), r.Address, r.Method + " " + r.Path})

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
 )
 
 // Loop moves messages from the source to the ledger. All fields but Timing are required.
@@ -73,7 +75,7 @@ func (l *Loop) fetch(ctx context.Context, out chan<- Message) {
 		if err != nil {
 			l.Metrics.failure("fetch")
 			l.Log.Warn("fetch failed; trying again", "err", err, "wait", wait.String())
-			if !sleep(ctx, wait) {
+			if !lifecycle.Sleep(ctx, wait) {
 				return
 			}
 			wait = min(2*wait, l.Timing.RetryMax)
@@ -176,21 +178,9 @@ func (l *Loop) retry(ctx context.Context, what string, do func(context.Context) 
 		}
 		l.Metrics.failure(what)
 		l.Log.Warn("a step failed; trying again, fetching nothing meanwhile", "step", what, "err", err, "wait", wait.String())
-		if !sleep(ctx, wait) {
+		if !lifecycle.Sleep(ctx, wait) {
 			return errors.Join(ctx.Err(), err)
 		}
 		wait = min(2*wait, l.Timing.RetryMax)
-	}
-}
-
-// sleep waits; false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
 	"github.com/tollgate-dev/tollgate/services/consumer/internal/consume"
 )
 
@@ -148,11 +149,7 @@ func (c *Copier) retry(ctx context.Context, what string, do func(context.Context
 		}
 		c.failures.Inc()
 		c.log.Warn("a step of the price book failed; trying again", "step", what, "err", err, "wait", wait.String())
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !lifecycle.Sleep(ctx, wait) {
 			return false
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"syscall"
 	"time"
+
+	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
 )
 
 // fault is one thing that happens. It returns when the fault is over, not when all have recovered from it.
@@ -111,20 +113,13 @@ func (w *world) pause(ctx context.Context, pid int, d time.Duration) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return nil //nolint:nilerr // it was just killed by an earlier fault and is being started
 	}
-	sleep(ctx, d)
+	lifecycle.Sleep(ctx, d)
 	_ = syscall.Kill(pid, syscall.SIGCONT)
 	return nil
 }
 
 func seconds(r *rand.Rand, from, to float64) time.Duration {
 	return time.Duration((from + (to-from)*r.Float64()) * float64(time.Second))
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // plan gives the faults in their order: each kind comes about equally often, kills times a kill in all.
@@ -151,7 +146,7 @@ func (w *world) harm(ctx context.Context, r *rand.Rand, all []fault, l *load) er
 	for i, f := range all {
 		at := int64((float64(i) + r.Float64()) / float64(len(all)) * float64(l.target))
 		for l.answered.Load() < at && ctx.Err() == nil {
-			sleep(ctx, 5*time.Millisecond)
+			lifecycle.Sleep(ctx, 5*time.Millisecond)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile/clickhousetotals"
 	"github.com/tollgate-dev/tollgate/pkg/reconcile/kafkalog"
@@ -31,7 +32,7 @@ var periods = map[string]string{"usage_minutely": "toStartOfMinute", "usage_hour
 // watch looks at the views until ctx ends. No moment is exempt: an event that shows twice or a sum outside what the events were before
 // and after it was read fails. A ledger that is away says nothing.
 func watch(ctx context.Context, db *sql.DB) (looks int, err error) {
-	for ; ctx.Err() == nil; sleep(ctx, watchEvery) {
+	for ; ctx.Err() == nil; lifecycle.Sleep(ctx, watchEvery) {
 		ok, lie := look(ctx, db)
 		if lie != nil {
 			return looks, lie
@@ -96,7 +97,7 @@ func verify(ctx context.Context, db *sql.DB, brokers []string, l *load) error {
 		if ctx.Err() != nil {
 			return errors.Join(missing, report)
 		}
-		sleep(ctx, time.Second)
+		lifecycle.Sleep(ctx, time.Second)
 	}
 	for view, start := range periods {
 		var groups uint64

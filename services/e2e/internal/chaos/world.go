@@ -15,6 +15,7 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/client"
 	"github.com/tollgate-dev/tollgate/pkg/embedded/clickhouse"
 	"github.com/tollgate-dev/tollgate/pkg/embedded/postgres"
+	"github.com/tollgate-dev/tollgate/pkg/lifecycle"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/realkafka"
 	"github.com/tollgate-dev/tollgate/pkg/testkit/realredis"
 	"github.com/tollgate-dev/tollgate/pkg/usage"
@@ -119,7 +120,7 @@ func (w *world) restartClickHouse(ctx context.Context, away time.Duration) error
 		return err
 	}
 	<-w.clickhouse.Done()
-	sleep(ctx, away)
+	lifecycle.Sleep(ctx, away)
 	s, err := clickhouse.Start(ctx, w.chOptions)
 	if err != nil {
 		return err
@@ -131,7 +132,7 @@ func (w *world) restartClickHouse(ctx context.Context, away time.Duration) error
 
 func (w *world) restartKafka(ctx context.Context, away time.Duration) error {
 	w.kafka.Kill()
-	sleep(ctx, away)
+	lifecycle.Sleep(ctx, away)
 	return w.host.Run(func(t testing.TB) { w.kafka.Restart(t) })
 }
 

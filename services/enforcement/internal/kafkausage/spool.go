@@ -27,6 +27,7 @@ type Spool interface {
 
 const (
 	spoolMost = 5 * time.Second // longest wait for the disk
+	awayAfter = 5 * time.Second // that the drain fails: Kafka is not slow, it is away
 	// What is drained by one call makes at most one batch for each partition, so that none can fail before one behind it arrives.
 	drainEvents = 500
 	drainBytes  = 512 << 10
@@ -78,8 +79,9 @@ func (e *Emitter) keep(ctx context.Context, id string, msg kafka.Message, cause 
 	if err := e.o.Spool.Append(ctx, event, ""); err != nil {
 		return resultFailed, errors.Join(cause, fmt.Errorf("%w: %w", decide.ErrSpool, err))
 	}
-	if e.spooling.CompareAndSwap(false, true) {
-		e.o.Log.Warn("kafka does not acknowledge in time; usage events go to the spool until it does", "event_id", id, "err", cause)
+	// One slow fsync of a broker is enough for it. Whoever found events in the spool leaves it to the one that put the first there to say why.
+	if cause != nil && e.spooling.CompareAndSwap(false, true) {
+		e.o.Log.Info("kafka does not acknowledge in time; usage events go to the spool until it does", "event_id", id, "err", cause)
 	}
 	e.wakeDrain()
 	return resultSpooled, nil
@@ -119,8 +121,19 @@ func (e *Emitter) wakeDrain() {
 // drain sends what is in the spool, the oldest first, until ctx ends.
 func (e *Emitter) drain(ctx context.Context) {
 	pause := retryMin
+	var failing time.Time // since when; zero while it works
+	var told bool
 	for ctx.Err() == nil {
 		n, err := e.drainSome(ctx)
+		switch {
+		case err == nil:
+			failing, told = time.Time{}, false
+		case failing.IsZero():
+			failing = time.Now()
+		case !told && time.Since(failing) > awayAfter:
+			told = true
+			e.o.Log.Warn("kafka is away; usage events wait in the spool", "events", e.o.Spool.Len(), "err", err)
+		}
 		left := e.o.Spool.Len()
 		e.handOver(left, err == nil)
 		if n > 0 {

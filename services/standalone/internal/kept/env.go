@@ -15,7 +15,8 @@ type Var struct{ Name, Value, Comment string }
 // WriteEnv writes NAME=value lines that a shell can source, mode 0600, all at once.
 func WriteEnv(dir string, vars []Var) error {
 	var b strings.Builder
-	b.WriteString("# Written by standalone at every start. Source it:  . .tollgate/env\n# It holds secrets: keep it to yourself.\n")
+	b.WriteString("# Written by standalone at every start. Source it:  . .tollgate/env\n" +
+		"# Export it in a subshell only: standalone takes a store's URL in its environment for a store of yours.\n# It holds secrets: keep it to yourself.\n")
 	for _, v := range vars {
 		switch {
 		case v.Value == "":

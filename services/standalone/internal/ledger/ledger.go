@@ -4,14 +4,13 @@ package ledger
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/google/uuid"
 
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/services/standalone/internal/traffic"
 )
 
@@ -33,11 +32,11 @@ var _ traffic.Book = (*Reader)(nil)
 
 // Open connects by a native DSN.
 func Open(dsn string) (*Reader, error) {
-	o, err := clickhouse.ParseDSN(dsn)
+	o, err := clickhouseledger.Options(dsn)
 	if err != nil {
-		return nil, errors.New("TOLLGATE_CLICKHOUSE_URL can't be read; want clickhouse://user:password@host:port/tollgate") // the cause may quote the password
+		return nil, fmt.Errorf("TOLLGATE_CLICKHOUSE_URL %w", err)
 	}
-	o.MaxOpenConns, o.DialTimeout, o.ReadTimeout = 1, 5*time.Second, 30*time.Second
+	o.MaxOpenConns = 1
 	conn, err := clickhouse.Open(o)
 	if err != nil {
 		return nil, fmt.Errorf("open ClickHouse: %w", err)

@@ -4,13 +4,12 @@ package ledger
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
+	"github.com/tollgate-dev/tollgate/pkg/clickhouseledger"
 	"github.com/tollgate-dev/tollgate/services/tollgatectl/internal/replay"
 )
 
@@ -20,13 +19,13 @@ var totalsSQL string
 // Reader reads totals.
 type Reader struct{ conn driver.Conn }
 
-// Open connects by a clickhouse:// (native) or http:// DSN.
+// Open connects by a native DSN. An error names no password.
 func Open(dsn string) (*Reader, error) {
-	o, err := clickhouse.ParseDSN(dsn)
+	o, err := clickhouseledger.Options(dsn)
 	if err != nil {
-		return nil, errors.New("the ClickHouse URL can't be read; want clickhouse://user:password@host:port/tollgate") // the cause may quote the password
+		return nil, fmt.Errorf("the ClickHouse URL %w", err)
 	}
-	o.MaxOpenConns, o.DialTimeout, o.ReadTimeout = 1, 5*time.Second, 60*time.Second
+	o.MaxOpenConns = 1
 	conn, err := clickhouse.Open(o)
 	if err != nil {
 		return nil, fmt.Errorf("open ClickHouse: %w", err)

@@ -49,14 +49,15 @@ func Escape(text string) string {
 // NoRows is written below the header of a table without rows.
 const NoRows = "(no rows)"
 
-// Table writes an answer of ClickHouse: whole numbers with commas, control characters of texts escaped.
+// Table writes an answer of ClickHouse: whole numbers with commas, amounts with their cents, "-" for none, control characters of texts escaped.
 func Table(w io.Writer, t *clickhousehttp.Table) error {
 	header, numeric := make([]string, len(t.Columns)), make([]bool, len(t.Columns))
-	whole := make([]bool, len(t.Columns))
+	whole, amount := make([]bool, len(t.Columns)), make([]bool, len(t.Columns))
 	for i, c := range t.Columns {
 		kind := strings.TrimPrefix(c.Type, "Nullable(")
 		header[i] = c.Name
 		whole[i] = strings.HasPrefix(kind, "Int") || strings.HasPrefix(kind, "UInt")
+		amount[i] = strings.HasPrefix(kind, "Decimal(") && strings.HasSuffix(strings.TrimRight(kind, ")"), ", 2")
 		numeric[i] = whole[i] || strings.HasPrefix(kind, "Float") || strings.HasPrefix(kind, "Decimal")
 	}
 	var rows [][]string
@@ -64,10 +65,22 @@ func Table(w io.Writer, t *clickhousehttp.Table) error {
 		row := make([]string, len(r))
 		for i, v := range r {
 			row[i] = cell(v, whole[i])
+			if amount[i] {
+				row[i] = cents(row[i])
+			}
 		}
 		rows = append(rows, row)
 	}
 	return List(w, header, numeric, rows)
+}
+
+// cents writes a decimal of at most two digits behind the point with both of them; what is none stays.
+func cents(number string) string {
+	if strings.Trim(number, "-0123456789.") != "" || number == "-" {
+		return number
+	}
+	units, digits, _ := strings.Cut(number, ".")
+	return units + "." + (digits + "00")[:max(2, len(digits))]
 }
 
 // List is Grid, and says so where there are no rows.
@@ -82,7 +95,7 @@ func List(w io.Writer, header []string, numeric []bool, rows [][]string) error {
 func cell(v json.RawMessage, whole bool) string {
 	var s string
 	switch {
-	case string(v) == "null":
+	case string(v) == "null" || string(v) == `""`:
 		return "-"
 	case json.Unmarshal(v, &s) == nil:
 		return s
