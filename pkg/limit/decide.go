@@ -31,6 +31,9 @@ func Conclude(r CheckRequest, allowed bool, at time.Time, found []Observed) Deci
 		for j, l := range s.Limits {
 			f, window := found[i].Buckets[j], l.Window.Milliseconds()
 			b := bucket{consumed: f.Consumed, credit: f.Credit, capacity: l.Capacity, fast: f.Fast}
+			if b.consumed <= b.capacity {
+				b.fast = 0 // over, which the next drain would find
+			}
 			state.Limits[j] = LimitState{Limit: l, Remaining: max(0, l.Capacity-b.consumed), bucket: b,
 				ResetAt: after(at, lagged(b.wait(window, 0), found[i].LagMillis))}
 			if allowed || tooLarge {
@@ -100,21 +103,25 @@ func (r ConsumeRequest) Validate() error {
 func ConcludeConsume(r ConsumeRequest, extra Amounts, pays []bool, allowed bool, at time.Time, found []Observed) Consumption {
 	c := Consumption{Status: ReservationOpen, Allowed: allowed, At: at, extra: extra,
 		Scopes: Conclude(CheckRequest{Scopes: r.Scopes}, true, at, found).Scopes}
-	if allowed {
-		return c
-	}
-	var payers []Scope
-	var states []Observed
-	for i, s := range r.Scopes {
-		if pays[i] {
-			found[i], s = wanting(found[i], s, extra)
-			s.Slots = 0 // it holds its slot already
-			payers, states = append(payers, s), append(states, found[i])
+	if !allowed {
+		for i, s := range r.Scopes {
+			if pays[i] {
+				c.Refuse(s, extra, found[i])
+			}
 		}
 	}
-	d := Conclude(CheckRequest{Scopes: payers, Cost: extra}, false, at, states)
-	c.Reason, c.Scope, c.RetryAfter = d.Reason, d.Scope, d.RetryAfter
 	return c
+}
+
+// Refuse notes why a scope that was to pay extra amounts, and was found in this state, had no room for them, if it had none. The longest wait
+// is told, and a cost that no wait helps before all others.
+func (c *Consumption) Refuse(s Scope, extra Amounts, found Observed) {
+	found, s = wanting(found, s, extra)
+	s.Slots = 0 // it holds its slot already
+	d := Conclude(CheckRequest{Scopes: []Scope{s}, Cost: extra}, false, c.At, []Observed{found})
+	if c.Reason != ReasonRequestTooLarge && (d.Reason == ReasonRequestTooLarge || d.RetryAfter > c.RetryAfter) {
+		c.Reason, c.Scope, c.RetryAfter = d.Reason, d.Scope, d.RetryAfter
+	}
 }
 
 // wanting leaves the limits that must give something: what the reservation pays for waits for no debt.

@@ -19,7 +19,8 @@
 // # More than one shard
 //
 // A payer that one shard can't serve lies over several (Spread). Spreader decides for it on a Lender, whose shards lend each other room, so that all
-// together never admit more than the whole allows. Who moves, to another org or number of shards, takes its consumption along (Carrier).
+// together never admit more than the whole allows. Who moves, to another org or number of shards, takes its consumption along (Carrier); requests that
+// are open meanwhile end where they were made (Earlier), and what they hold is corrected where it lies by then.
 //
 // # What a failure costs
 //

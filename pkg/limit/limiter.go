@@ -99,16 +99,39 @@ type Scope struct {
 	Limits []Limit
 	Slots  int64
 	Split  bool // over the shards of the request's Spread, if it has one
-	IfHeld bool // in a settlement: pass it over if the check did not reserve in it
 
 	lent     []int64 // what other shards have lent, by limit: it is not charged here
-	slotLent bool    // the slot is another shard's
+	loans    []Loan  // by whom, for whoever gives back what was not used
+	slotLent bool    // the slot is another shard's,
+	slotAt   int     // this one's
 	bare     []bool  // by limit: this shard has no share of it
 	slotless bool    // this shard has no share of the slots
+	own      bool    // its limits aren't known: those that its state has
 }
 
-// Lent is what other shards lend to the scope in one check: nil, or an amount for each limit; and whether they hold its slot.
-func (s Scope) Lent() (amounts []int64, slot bool) { return s.lent, s.slotLent }
+// Lent is what other shards lend to the scope in one check: nil, or an amount for each limit.
+func (s Scope) Lent() []int64 { return s.lent }
+
+// Loan is what a shard has lent to a scope, by limit.
+type Loan struct {
+	Shard   int
+	Amounts []int64
+}
+
+// Loans are those of this check or consume.
+func (s Scope) Loans() []Loan { return s.loans }
+
+// SlotAt tells which other shard holds the scope's slot, if one does.
+func (s Scope) SlotAt() (shard int, lent bool) { return s.slotAt, s.slotLent }
+
+// Own says that the scope's limits aren't known to whoever ends a request: its state names them.
+func (s Scope) Own() bool { return s.own }
+
+// OwnScope is a scope whose limits aren't known.
+func OwnScope(s Scope) Scope {
+	s.Limits, s.own = nil, true
+	return s
+}
 
 // Fence refuses a decision made with an old quota: it passes only while no newer version of what Name names was published.
 type Fence struct {
@@ -137,6 +160,8 @@ type CheckRequest struct {
 	Lease     time.Duration // of the slot and the reservation, ending at a whole second; DefaultLease if 0
 	DryRun    bool          // answer, change nothing
 	Fresh     bool          // RequestID was made for this call: nobody has used it, and nothing is looked up by it
+	Known     bool          // answer if it was granted before (Repeated), else grant nothing
+	Earlier   []int         // where else it may have been granted: the shards that its payer has left
 	Fences    []Fence
 	Drawn     Amounts // the part of Cost that is spent from the start, such as the prompt; Consume draws from the rest
 	Meta      string  // kept with the reservation for whoever ends it; opaque here
@@ -200,11 +225,16 @@ type LimitState struct {
 	bucket bucket
 }
 
-// SettleRequest ends a reservation with what was used. Scopes are those that the subject has now, as far as the caller knows; what was
-// reserved in the check is known to the limiter. A bucket that exists keeps its capacity: a settle by an old quota puts back no old one,
-// and needs no Fences.
+// SettleRequest ends a reservation with what was used: in every scope that the reservation holds, wherever the scope's state lies now, whether or
+// not the subject still has it. Scopes are those that the subject has now, as far as the caller knows. A model's group among them that the check did not
+// reserve in is charged in full, for another model may have been served; another payer is not. If no reservation is known all of them are
+// charged. A bucket that exists keeps its capacity: a settle by an old quota puts back no old one, and needs no Fences.
+//
+// A *StaleError says that a scope is on its way to where its payer has moved: reload what it names, which carries it there, then try again, or
+// have it ended Anyway.
 type SettleRequest struct {
 	Shard     int
+	Earlier   []int // as in a CheckRequest
 	Spread    Spread
 	Subject   subject.Subject
 	RequestID uuid.UUID
@@ -212,6 +242,7 @@ type SettleRequest struct {
 	Actual    Amounts
 	Meta      string // replaces the reservation's; given back to a repeat
 	Known     bool   // change nothing if the reservation is unknown here
+	Anyway    bool   // a scope that is still on its way is passed over: what it holds drains
 
 	// Age is how long ago it was used, if that could not be told at once. Where nothing was held for it, what has drained of it meanwhile is not
 	// debited: an outage of an hour is no reason to refuse a minute's limit for an hour. To the millisecond.
@@ -221,10 +252,11 @@ type SettleRequest struct {
 // CancelRequest takes back an open reservation as if it had never been granted.
 type CancelRequest struct {
 	Shard     int
+	Earlier   []int // as in a CheckRequest
 	Spread    Spread
 	Subject   subject.Subject
 	RequestID uuid.UUID
-	Scopes    []Scope // those of the check
+	Scopes    []Scope // those of the check, as far as the caller knows
 	Meta      string  // of the check; if given, a reservation that another check has made meanwhile, with another meta, stays
 }
 
@@ -249,12 +281,16 @@ type Settlement struct {
 	Meta      string    // the Meta of the settle that counted: the request's own, or the first one's if AlreadySettled
 	Emitted   bool      // MarkEmitted was called: its event is durable
 	Degraded  bool      // made without the store, and applied to it later
+	Shard     int       // where the reservation was found; MarkEmitted asks for it
+	Charged   []bool    // by scope of the request: it was charged in Shard; nil if nothing was charged by this call
 }
 
 // ConsumeRequest draws output tokens of an open reservation while they are produced, and renews its lease. Scopes and Fences are those of a
-// check.
+// check. What goes beyond the reservation is drawn from every scope that it holds, wherever the scope's state lies now; one that is not among Scopes
+// any more is charged, and stops nothing.
 type ConsumeRequest struct {
 	Shard     int
+	Earlier   []int // as in a CheckRequest
 	Spread    Spread
 	Subject   subject.Subject
 	RequestID uuid.UUID

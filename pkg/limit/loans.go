@@ -3,7 +3,6 @@ package limit
 import (
 	"context"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -15,30 +14,30 @@ type loans struct {
 	scopes []Scope // whole
 	split  []int   // which of them are Split
 
-	amounts [][]int64 // in hand, by split scope and limit
-	slot    bool      // all slots that the home lacks are held by holder
-	holder  int
-	until   time.Time           // when the holder's leases end
+	amounts [][]int64           // in hand, by split scope and limit
+	holders []int               // by split scope: which shard holds its slot; -1: none does
+	until   time.Time           // when the holders' leases end
 	owed    map[int]Transferred // what each shard has given, and its state
 }
 
 func newLoans(l Lender, sp Spread, home int, scopes []Scope) *loans {
-	out := &loans{lender: l, spread: sp, home: home, scopes: scopes, holder: -1, owed: map[int]Transferred{}}
+	out := &loans{lender: l, spread: sp, home: home, scopes: scopes, owed: map[int]Transferred{}}
 	for i, sc := range scopes {
 		if sc.Split {
 			out.split = append(out.split, i)
 			out.amounts = append(out.amounts, make([]int64, len(sc.Limits)))
+			out.holders = append(out.holders, -1)
 		}
 	}
 	return out
 }
 
 // share is a scope as it is in one shard.
-func (l *loans) share(sc Scope, shard int) Scope { return l.spread.shares([]Scope{sc}, shard)[0] }
+func (l *loans) share(sc Scope, shard int) Scope { return l.spread.Shares([]Scope{sc}, shard)[0] }
 
-// lacks tells what the home is short of, beyond what is in hand. impossible: a scope that lies in the home alone refuses, or a whole capacity is
-// less than the cost.
-func (l *loans) lacks(states []ScopeState, cost Amounts) (amounts [][]int64, slot, lacking, impossible bool) {
+// lacks tells what the home is short of, beyond what is in hand: amounts and slots by split scope. impossible: a scope that lies in the home alone
+// refuses, or a whole capacity is less than the cost.
+func (l *loans) lacks(states []ScopeState, cost Amounts) (amounts [][]int64, slots []bool, impossible bool) {
 	for i, sc := range l.scopes {
 		for j, lim := range sc.Limits {
 			b := states[i].Limits[j].bucket
@@ -48,62 +47,60 @@ func (l *loans) lacks(states []ScopeState, cost Amounts) (amounts [][]int64, slo
 		}
 		impossible = impossible || (!sc.Split && sc.Slots > 0 && states[i].InUse >= sc.Slots)
 	}
+	amounts, slots = l.none(), make([]bool, len(l.split))
 	for k, i := range l.split {
-		sc, want := l.scopes[i], make([]int64, len(l.scopes[i].Limits))
-		share := l.share(sc, l.home)
+		share := l.share(l.scopes[i], l.home)
 		for j, lim := range share.Limits {
 			short := cost[lim.Counted] + states[i].Limits[j].bucket.consumed - lim.Capacity - l.amounts[k][j]
 			if share.bare[j] {
 				short = cost[lim.Counted] - l.amounts[k][j]
 			}
 			if cost[lim.Counted] > 0 && short > 0 {
-				want[j], lacking = short, true
+				amounts[k][j] = short
 			}
 		}
-		if !l.slot && share.Slots > 0 && (share.slotless || states[i].InUse >= share.Slots) {
-			slot, lacking = true, true
-		}
-		amounts = append(amounts, want)
+		slots[k] = l.holders[k] < 0 && share.Slots > 0 && (share.slotless || states[i].InUse >= share.Slots)
 	}
-	return amounts, slot, lacking, impossible
+	return amounts, slots, impossible
 }
 
-// gather asks one shard after another until nothing is lacking. until is when a slot's lease would end, in ms; 0: the request has its slot.
+// gather asks one shard after another until nothing is lacking. until is when the slots' leases would end, in ms; 0: the request has its slots. Each
+// scope's slot is taken where there is one, for a shard that is full in one scope has room in another.
 func (l *loans) gather(ctx context.Context, states []ScopeState, cost Amounts, until int64) bool {
-	want, slot, short, impossible := l.lacks(states, cost)
+	want, slots, impossible := l.lacks(states, cost)
 	if impossible {
 		return false
 	}
-	slot = slot && until > 0
-	for i := 1; i < l.spread.Shards && (slot || short); i++ {
+	if until == 0 {
+		slots = make([]bool, len(slots))
+	} else if l.until.IsZero() {
+		l.until = time.UnixMilli(until).UTC()
+	}
+	for i := 1; i < l.spread.Shards && (anyOf(slots) || anyLeft(want)); i++ {
 		shard := l.spread.At((l.spread.index(l.home) + i) % l.spread.Shards)
-		take := time.Time{}
-		if slot {
-			take = time.UnixMilli(until).UTC()
-		}
-		t, err := l.transfer(ctx, shard, want, 1, time.Time{}, take, false)
+		t, err := l.transfer(ctx, shard, want, 1, slots, time.Time{}, l.until, false)
 		if err != nil {
 			return false
 		}
-		if slot && all(t.Slots) {
-			slot, l.slot, l.holder, l.until = false, true, shard, take
-		} else if slot && slices.Contains(t.Slots, true) { // in one scope, and not in another: no use
-			l.dropSlots(ctx, shard, t.Slots, take)
-		}
-		short = false
 		for k := range want {
+			if slots[k] && t.Slots[k] {
+				slots[k], l.holders[k] = false, shard
+			}
 			for j, got := range t.Amounts[k] {
 				l.amounts[k][j] += got
 				want[k][j] -= got
-				short = short || want[k][j] > 0
 			}
 		}
 		l.owe(shard, t)
 	}
-	return !slot && !short
+	return !anyOf(slots) && !anyLeft(want)
 }
 
-func all(taken []bool) bool { return !slices.Contains(taken, false) }
+func anyOf(wanted []bool) bool { return slices.Contains(wanted, true) }
+
+func anyLeft(amounts [][]int64) bool {
+	return slices.ContainsFunc(amounts, func(a []int64) bool { return slices.ContainsFunc(a, func(n int64) bool { return n > 0 }) })
+}
 
 func (l *loans) owe(shard int, t Transferred) {
 	if old, ok := l.owed[shard]; ok {
@@ -116,10 +113,10 @@ func (l *loans) owe(shard int, t Transferred) {
 	l.owed[shard] = t
 }
 
-// transfer moves sign times amounts, and leases, in the split scopes of a shard.
-func (l *loans) transfer(ctx context.Context, shard int, amounts [][]int64, sign int64, drop, take time.Time, debt bool) (Transferred, error) {
+// transfer moves sign times amounts in the split scopes of a shard, and leases in those that are marked.
+func (l *loans) transfer(ctx context.Context, shard int, amounts [][]int64, sign int64, leases []bool, drop, take time.Time, debt bool) (Transferred, error) {
 	r := TransferRequest{Shard: shard}
-	shares := l.spread.shares(l.scopes, shard)
+	shares := l.spread.Shares(l.scopes, shard)
 	for k, i := range l.split {
 		line := Line{Amounts: make([]int64, len(shares[i].Limits)), Debt: debt}
 		for j := range line.Amounts {
@@ -127,21 +124,21 @@ func (l *loans) transfer(ctx context.Context, shard int, amounts [][]int64, sign
 				line.Amounts[j] = sign * amounts[k][j]
 			}
 		}
-		if shares[i].Slots > 0 && !shares[i].slotless {
+		if leases[k] && shares[i].Slots > 0 && !shares[i].slotless {
 			line.Drop, line.Take = drop, take
 		}
 		r.Add(shares[i], line)
 	}
-	t, err := l.lender.Transfer(ctx, r)
-	if err != nil {
-		return t, err
+	return l.lender.Transfer(ctx, r)
+}
+
+// heldBy marks the split scopes whose slot a shard holds.
+func (l *loans) heldBy(shard int) []bool {
+	out := make([]bool, len(l.split))
+	for k := range out {
+		out[k] = l.holders[k] == shard
 	}
-	for k, i := range l.split {
-		if l.scopes[i].Slots == 0 {
-			t.Slots[k] = true // none is wanted
-		}
-	}
-	return t, nil
+	return out
 }
 
 // large tells that a request needs more than its home has of anything, even when that is full.
@@ -158,7 +155,7 @@ func (l *loans) large(home []Scope, cost Amounts) bool {
 
 // look tells whether all shards together have room, and takes nothing: what a request takes that is refused in the end, others lack meanwhile.
 func (l *loans) look(ctx context.Context, states []ScopeState, cost Amounts) bool {
-	want, slot, _, impossible := l.lacks(states, cost)
+	want, slots, impossible := l.lacks(states, cost)
 	if impossible {
 		return false
 	}
@@ -167,25 +164,30 @@ func (l *loans) look(ctx context.Context, states []ScopeState, cost Amounts) boo
 		if shard == l.home {
 			continue
 		}
-		t, err := l.transfer(ctx, shard, l.none(), 1, time.Time{}, time.Time{}, false)
+		t, err := l.transfer(ctx, shard, l.none(), 1, slots, time.Time{}, time.Time{}, false)
 		if err != nil {
 			return false
 		}
 		l.owed[shard] = t
-		shares := l.spread.shares(l.scopes, shard)
-		free := true
-		for k, i := range l.split {
-			for j, lim := range shares[i].Limits {
-				if !shares[i].bare[j] {
+		for k, share := range l.splitIn(shard) {
+			for j, lim := range share.Limits {
+				if !share.bare[j] {
 					want[k][j] -= max(0, lim.Capacity-t.Found[k].Buckets[j].Consumed)
 				}
 			}
-			free = free && (shares[i].Slots == 0 || (!shares[i].slotless && t.Found[k].InUse < shares[i].Slots))
+			slots[k] = slots[k] && (share.slotless || t.Found[k].InUse >= share.Slots)
 		}
-		slot = slot && !free
 	}
-	short := slices.ContainsFunc(want, func(a []int64) bool { return slices.ContainsFunc(a, func(n int64) bool { return n > 0 }) })
-	return !slot && !short
+	return !anyOf(slots) && !anyLeft(want)
+}
+
+// splitIn gives the split scopes as they are in a shard.
+func (l *loans) splitIn(shard int) []Scope {
+	out := make([]Scope, len(l.split))
+	for k, i := range l.split {
+		out[k] = l.share(l.scopes[i], shard)
+	}
+	return out
 }
 
 func (l *loans) none() [][]int64 {
@@ -196,52 +198,41 @@ func (l *loans) none() [][]int64 {
 	return out
 }
 
-func (l *loans) dropSlots(ctx context.Context, shard int, taken []bool, until time.Time) {
-	r := TransferRequest{Shard: shard}
-	shares := l.spread.shares(l.scopes, shard)
+// apply has the scopes charge less by what is in hand.
+func (l *loans) apply(scopes []Scope) []Scope {
+	out := slices.Clone(scopes)
 	for k, i := range l.split {
-		if taken[k] && shares[i].Slots > 0 {
-			r.Add(shares[i], Line{Drop: until})
+		out[i].loans = nil
+		for n := range l.spread.Shards {
+			if t, ok := l.owed[l.spread.At(n)]; ok && anyLeft(t.Amounts[k:k+1]) {
+				out[i].loans = append(out[i].loans, Loan{l.spread.At(n), slices.Clone(t.Amounts[k])})
+			}
 		}
-	}
-	_, _ = l.lender.Transfer(ctx, r)
-}
-
-// apply has the home's scopes charge less by what is in hand.
-func (l *loans) apply(home []Scope) []Scope {
-	out := slices.Clone(home)
-	for k, i := range l.split {
-		out[i].lent, out[i].slotLent = slices.Clone(l.amounts[k]), l.slot && l.scopes[i].Slots > 0
+		out[i].lent, out[i].slotAt, out[i].slotLent = slices.Clone(l.amounts[k]), l.holders[k], l.holders[k] >= 0
 	}
 	return out
 }
 
-// note adds to a check's meta which shard holds its slot.
-func (l *loans) note(meta string) string {
-	if !l.slot {
-		return meta
-	}
-	return "@" + strconv.Itoa(l.holder) + ";" + meta
-}
-
-// hold makes the holder's lease end with the reservation's.
+// hold makes the holders' leases end with the reservation's.
 func (l *loans) hold(ctx context.Context, until time.Time) {
-	if l.slot && !until.Equal(l.until) {
-		_, _ = l.transfer(ctx, l.holder, l.none(), 1, l.until, until, true)
+	if until.Equal(l.until) {
+		return
+	}
+	for shard := range l.owed {
+		if held := l.heldBy(shard); anyOf(held) {
+			_, _ = l.transfer(ctx, shard, l.none(), 1, held, l.until, until, true)
+		}
 	}
 }
 
 // giveBack returns everything. What can't be returned drains away, or ends with its lease.
 func (l *loans) giveBack(ctx context.Context) {
 	for shard, t := range l.owed {
-		drop := time.Time{}
-		if l.slot && shard == l.holder {
-			drop = l.until
-		}
-		if drop.IsZero() && !slices.ContainsFunc(t.Amounts, func(a []int64) bool { return slices.ContainsFunc(a, func(n int64) bool { return n != 0 }) }) {
+		held := l.heldBy(shard)
+		if !anyOf(held) && !slices.ContainsFunc(t.Amounts, func(a []int64) bool { return slices.ContainsFunc(a, func(n int64) bool { return n != 0 }) }) {
 			continue // it gave nothing
 		}
-		if back, err := l.transfer(ctx, shard, t.Amounts, -1, drop, time.Time{}, false); err == nil {
+		if back, err := l.transfer(ctx, shard, t.Amounts, -1, held, l.until, time.Time{}, false); err == nil {
 			l.owed[shard] = back
 		}
 	}

@@ -28,6 +28,10 @@ type Memory struct {
 	scopes       map[place]*scopeState
 	reservations map[reservationKey]*reservation
 	fences       map[string]int64
+	left         map[place]int64 // versions published where a payer has moved away
+	moved        map[place]*Move // where a scope's state lies instead
+	parted       map[place]parting
+	arrived      map[arrival]bool
 	ops          int
 }
 
@@ -52,6 +56,12 @@ type scopeID struct {
 type limitID struct {
 	counted Counted
 	window  int64
+}
+
+// arrival is a move that has brought a scope to a place.
+type arrival struct {
+	place
+	by Fence
 }
 
 type scopeState struct {
@@ -94,8 +104,28 @@ type reservation struct {
 	due              int64 // when Due offers it, ms; 0: never
 	drawn            Amounts
 	scopes           []scopeID
-	lent             map[scopeID]bool // whose slot another shard holds
+	lent             map[scopeID]int // whose slot another shard holds, and which
+	loans            []loan
 	checkMeta, meta  string
+}
+
+// loan is what a shard has lent to a limit of a scope.
+type loan struct {
+	scope  scopeID
+	limit  limitID
+	shard  int
+	amount int64
+}
+
+// borrow notes what others have lent to a scope.
+func (res *reservation) borrow(s Scope) {
+	for _, l := range s.loans {
+		for j, n := range l.Amounts {
+			if n > 0 {
+				res.loans = append(res.loans, loan{scopeID{s.Kind, s.Name}, idOf(s.Limits[j]), l.Shard, n})
+			}
+		}
+	}
 }
 
 // NewMemory makes an empty limiter.
@@ -107,7 +137,7 @@ func NewMemory(o MemoryOptions) *Memory {
 		o.Tombstone = DefaultTombstone
 	}
 	return &Memory{now: o.Now, tombstone: o.Tombstone.Milliseconds(), scopes: map[place]*scopeState{},
-		reservations: map[reservationKey]*reservation{}, fences: map[string]int64{}}
+		reservations: map[reservationKey]*reservation{}, fences: map[string]int64{}, left: map[place]int64{}, moved: map[place]*Move{}, parted: map[place]parting{}, arrived: map[arrival]bool{}}
 }
 
 // Publish makes checks with an older version of name stale. Versions never go back.
@@ -124,7 +154,7 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.stale(r.Fences); err != nil {
+	if err := m.stale(r.Shard, r.Fences); err != nil {
 		return Decision{}, err
 	}
 	now := m.now().UnixMilli()
@@ -135,10 +165,12 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 		d := Conclude(r, true, at, found)
 		d.Repeated, d.Reserved = true, old.reserved
 		if !old.settled { // from now on it is this check's: what takes back an earlier one leaves it alone
-			_, meta := cutNote(old.checkMeta)
-			d.LeaseUntil, old.checkMeta = time.UnixMilli(old.leaseUntil).UTC(), strings.TrimSuffix(old.checkMeta, meta)+r.Meta
+			d.LeaseUntil, old.checkMeta = time.UnixMilli(old.leaseUntil).UTC(), r.Meta
 		}
 		return d, nil
+	}
+	if r.Known {
+		return Decision{At: at}, nil
 	}
 	if fits && !r.DryRun {
 		until := leaseEnd(now, r.Lease)
@@ -159,11 +191,12 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 			checkMeta: r.Meta}
 		for _, s := range r.Scopes {
 			res.scopes = append(res.scopes, scopeID{s.Kind, s.Name})
+			res.borrow(s)
 			if s.slotLent {
 				if res.lent == nil {
-					res.lent = map[scopeID]bool{}
+					res.lent = map[scopeID]int{}
 				}
-				res.lent[scopeID{s.Kind, s.Name}] = true
+				res.lent[scopeID{s.Kind, s.Name}] = s.slotAt
 			}
 		}
 		m.reservations[key] = res
@@ -184,9 +217,9 @@ func (m *Memory) Check(_ context.Context, r CheckRequest) (Decision, error) {
 	return d, nil
 }
 
-func (m *Memory) stale(fences []Fence) error {
+func (m *Memory) stale(shard int, fences []Fence) error {
 	for _, f := range fences {
-		if v := m.fences[f.Name]; v > f.Version {
+		if v := max(m.fences[f.Name], m.left[place{shard, f.Name}]); v > f.Version {
 			return &StaleError{Name: f.Name, Published: v}
 		}
 	}
@@ -270,6 +303,7 @@ func (m *Memory) keep(p place, st *scopeState, now int64) {
 	maps.DeleteFunc(st.buckets, func(_ limitID, b bucket) bool { return b.consumed == 0 })
 	maps.DeleteFunc(st.leases, func(until, _ int64) bool { return until <= now })
 	m.scopes[p] = st
+	delete(m.moved, p)
 }
 
 // Settle implements Limiter.
@@ -286,10 +320,10 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 	if res != nil && res.until <= now {
 		res = nil
 	}
-	out := Settlement{Status: Settled, At: time.UnixMilli(now).UTC(), Meta: r.Meta}
+	out := Settlement{Status: Settled, At: time.UnixMilli(now).UTC(), Meta: r.Meta, Shard: r.Shard}
 	switch {
 	case res == nil && r.Known:
-		return Settlement{Status: Unknown, At: out.At}, nil
+		return Settlement{Status: Unknown, At: out.At, Shard: r.Shard}, nil
 	case res == nil:
 		out.Status = Unknown
 		res = &reservation{}
@@ -305,34 +339,37 @@ func (m *Memory) Settle(_ context.Context, r SettleRequest) (Settlement, error) 
 		out.CheckedAt, out.Reserved, out.CheckMeta = time.UnixMilli(res.checkedAt).UTC(), res.reserved, res.checkMeta
 		out.LeaseWas = time.UnixMilli(res.leaseUntil).UTC()
 	}
-	for _, s := range r.Scopes {
-		m.give(place{r.Shard, s.Name}, s, res, r, now)
-	}
+	out.Charged = m.end(r, res, now)
 	res.settled, res.meta, res.until, res.due = true, r.Meta, now+Retention.Milliseconds(), now+EmitGrace.Milliseconds()
 	return out, nil
 }
 
-// give puts what was used in the place of what a reservation holds in a scope, and its slot is free.
-func (m *Memory) give(p place, s Scope, res *reservation, r SettleRequest, now int64) {
-	held := slices.Contains(res.scopes, scopeID{s.Kind, s.Name})
-	if s.IfHeld && !held {
-		return
-	}
-	st, _, _ := m.at(p, s.Limits, now, false)
-	for _, l := range s.Limits {
-		id, used := idOf(l), r.Actual[l.Counted]
-		b := st.buckets[id]
-		if held {
-			b.add(used - res.reserved[l.Counted])
-		} else {
-			b.addLate(used, id.window, r.Age.Milliseconds())
+// end puts what was used in the place of what a reservation holds in each scope, and its slots are free. It tells which of the given scopes were
+// charged in the shard itself. A reservation without a check (checkedAt is 0) holds nothing.
+func (m *Memory) end(r SettleRequest, res *reservation, now int64) []bool {
+	charged, named := make([]bool, len(r.Scopes)), map[scopeID]bool{}
+	for i, s := range r.Scopes {
+		id := scopeID{s.Kind, s.Name}
+		named[id] = true
+		c := correction{scope: s, amounts: r.Actual, age: r.Age.Milliseconds(), keep: true}
+		if slices.Contains(res.scopes, id) {
+			c = m.ending(res, s, r.Actual)
+		} else if res.checkedAt != 0 && s.Kind != ScopeModel {
+			continue
 		}
-		st.buckets[id] = b
+		charged[i] = m.correctFor(res, r.Shard, r.Spread, c, now)
 	}
-	if held && !res.lent[scopeID{s.Kind, s.Name}] {
-		st.release(res.leaseUntil, now)
+	for _, id := range res.scopes {
+		if !named[id] {
+			m.correctFor(res, r.Shard, r.Spread, m.ending(res, OwnScope(Scope{Kind: id.kind, Name: id.name}), r.Actual), now)
+		}
 	}
-	m.keep(p, st, now)
+	return charged
+}
+
+// ending is the correction of a scope that a reservation holds.
+func (m *Memory) ending(res *reservation, s Scope, actual Amounts) correction {
+	return correction{scope: s, amounts: actual.Minus(res.reserved), drop: res.leaseUntil, keep: true}
 }
 
 // Cancel implements Limiter.
@@ -347,11 +384,23 @@ func (m *Memory) Cancel(_ context.Context, r CancelRequest) (bool, error) {
 	if res == nil || res.until <= now || res.settled || !strings.HasSuffix(res.checkMeta, r.Meta) {
 		return false, nil
 	}
-	for _, s := range r.Scopes {
-		m.give(place{r.Shard, s.Name}, s, res, SettleRequest{}, now)
-	}
+	held := slices.DeleteFunc(slices.Clone(r.Scopes), func(s Scope) bool { return !slices.Contains(res.scopes, scopeID{s.Kind, s.Name}) })
+	m.end(SettleRequest{Shard: r.Shard, Spread: r.Spread, Scopes: held}, res, now)
 	delete(m.reservations, key)
 	return true, nil
+}
+
+// Find implements Lender.
+func (m *Memory) Find(_ context.Context, s subject.Subject, requestID uuid.UUID, shards []int) (int, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now().UnixMilli()
+	for _, shard := range shards {
+		if res := m.reservations[reservationKey{shard, s, requestID}]; res != nil && res.until > now {
+			return shard, true, nil
+		}
+	}
+	return 0, false, nil
 }
 
 // MarkEmitted implements Limiter.
@@ -374,7 +423,7 @@ func (m *Memory) Status(_ context.Context, r StatusRequest) (Status, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.stale(r.Fences); err != nil {
+	if err := m.stale(r.Shard, r.Fences); err != nil {
 		return Status{}, err
 	}
 	now := m.now().UnixMilli()
@@ -388,15 +437,18 @@ func (m *Memory) forget(now int64) {
 	if m.ops++; m.ops%10_000 != 0 {
 		return
 	}
+	// Not before a clock that ran backwards could ask again; of reservations there may be many.
+	soon := now - time.Minute.Milliseconds()
+	now -= time.Hour.Milliseconds()
 	for k, res := range m.reservations {
-		if res.until <= now {
+		if res.until <= soon {
 			delete(m.reservations, k)
 		}
 	}
 	for p := range m.scopes {
 		st := m.scopes[p]
 		maps.DeleteFunc(st.buckets, func(id limitID, b bucket) bool {
-			b.drain(id.window, max(0, now-time.Hour.Milliseconds()-st.at)) // not before a clock that ran backwards could ask again
+			b.drain(id.window, max(0, now-st.at))
 			return b.consumed == 0
 		})
 		maps.DeleteFunc(st.leases, func(until, _ int64) bool { return until <= now })

@@ -15,23 +15,25 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.stale(r.Fences); err != nil {
+	if err := m.stale(r.Shard, r.Fences); err != nil {
 		return Consumption{}, err
 	}
 	now := m.now().UnixMilli()
 	key, at := reservationKey{r.Shard, r.Subject, r.RequestID}, time.UnixMilli(now).UTC()
 	res := m.reservations[key]
 	open := res != nil && res.until > now && !res.settled
-	ask := CheckRequest{Shard: r.Shard, Scopes: r.Scopes}
+	here := r
+	here.Scopes = r.Spread.Shares(r.Scopes, r.Shard)
+	ask := CheckRequest{Shard: r.Shard, Scopes: here.Scopes}
 	var extra Amounts
 	if open {
 		for _, c := range []Counted{Tokens, OutputTokens} {
 			extra[c] = max(0, satAdd(res.drawn[c], r.Tokens)-res.reserved[c])
 		}
 	}
-	work, found, _ := m.observe(ask, now)
+	_, found, _ := m.observe(ask, now)
 	if !open {
-		c := ConcludeConsume(r, Amounts{}, nil, true, at, found)
+		c := ConcludeConsume(here, Amounts{}, nil, true, at, found)
 		c.Allowed, c.Status = false, ReservationUnknown
 		if res != nil && res.until > now {
 			c.Status = ReservationEnded
@@ -39,46 +41,95 @@ func (m *Memory) Consume(_ context.Context, r ConsumeRequest) (Consumption, erro
 		return c, nil
 	}
 	fits, pays := true, make([]bool, len(r.Scopes))
-	for i, s := range r.Scopes {
+	var wants []wanted // of the scopes that have moved
+	for i, s := range here.Scopes {
 		// A scope that the check did not know is charged by the settlement, in full.
-		pays[i] = slices.Contains(res.scopes, scopeID{s.Kind, s.Name})
-		for j, l := range s.Limits {
-			if n := s.charge(j, extra); pays[i] && n > 0 && n > l.Capacity-work[i].buckets[idOf(l)].consumed {
-				fits = false
-			}
+		if !slices.Contains(res.scopes, scopeID{s.Kind, s.Name}) {
+			continue
+		}
+		if to := m.gone(res, place{r.Shard, s.Name}); to != nil {
+			wants = append(wants, m.wants(to, r.Spread, r.Scopes[i], extra, now)...)
+			continue
+		}
+		pays[i] = true
+		fits = fits && roomFor(s, extra, found[i])
+	}
+	for _, w := range wants {
+		fits = fits && roomFor(w.scope, w.extra, w.found)
+	}
+	c := ConcludeConsume(here, extra, pays, fits, at, found)
+	for _, w := range wants {
+		if !fits {
+			c.Refuse(w.scope, w.extra, w.found)
 		}
 	}
 	until := leaseEnd(now, r.Lease)
-	for i, s := range r.Scopes {
-		if !pays[i] {
-			continue
+	for _, id := range res.scopes {
+		renew := correction{scope: Scope{Kind: id.kind, Name: id.name, own: true}, drop: res.leaseUntil, take: until}
+		i := slices.IndexFunc(r.Scopes, func(s Scope) bool { return id == scopeID{s.Kind, s.Name} })
+		if i >= 0 {
+			renew.scope = r.Scopes[i]
 		}
-		if fits && extra != (Amounts{}) {
-			for j, l := range s.Limits {
-				b := work[i].buckets[idOf(l)]
-				b.add(s.charge(j, extra))
-				work[i].buckets[idOf(l)] = b
-				found[i].Buckets[j] = Bucket{b.consumed, b.credit, b.fast}
-			}
+		if fits {
+			renew.amounts = extra
 		}
-		if !res.lent[scopeID{s.Kind, s.Name}] {
-			work[i].release(res.leaseUntil, now)
-			work[i].leases[until]++
-			found[i].InUse = work[i].open(now)
+		if !fits || extra == (Amounts{}) {
+			renew.scope.lent, renew.scope.loans = nil, nil
 		}
-		m.keep(place{r.Shard, s.Name}, work[i], now)
+		m.correctFor(res, r.Shard, r.Spread, renew, now)
 	}
 	if fits {
 		for _, c := range []Counted{Tokens, OutputTokens} {
 			res.drawn[c] = satAdd(res.drawn[c], r.Tokens)
 			res.reserved[c] = satAdd(res.reserved[c], extra[c])
 		}
+		if extra != (Amounts{}) {
+			for i, s := range here.Scopes {
+				if pays[i] {
+					res.borrow(s)
+				}
+			}
+		}
 	}
-	was := time.UnixMilli(res.leaseUntil).UTC()
+	_, found, _ = m.observe(ask, now)
+	c.Scopes = Conclude(ask, true, at, found).Scopes
+	c.LeaseWas = time.UnixMilli(res.leaseUntil).UTC()
 	res.leaseUntil, res.until, res.due = until, until+Retention.Milliseconds(), until
-	c := ConcludeConsume(r, extra, pays, fits, at, found)
-	c.LeaseUntil, c.LeaseWas, c.CheckMeta = time.UnixMilli(res.leaseUntil).UTC(), was, res.checkMeta
+	c.LeaseUntil, c.CheckMeta = time.UnixMilli(res.leaseUntil).UTC(), res.checkMeta
 	return c, nil
+}
+
+// wanted is what a scope that has moved is to give in one shard, and what was found there.
+type wanted struct {
+	scope Scope
+	extra Amounts
+	found Observed
+}
+
+// wants tells what a scope that has moved is to give, wherever its state lies.
+func (m *Memory) wants(to *Move, sp Spread, s Scope, extra Amounts, now int64) (out []wanted) {
+	for i, shard := range to.To {
+		part := extra.Part(i, len(to.To))
+		if on := m.moved[place{shard, s.Name}]; on != nil {
+			out = append(out, m.wants(on, sp, s, part, now)...)
+			continue
+		}
+		here := sp.Shares([]Scope{s}, shard)
+		here[0].lent = nil
+		_, found, _ := m.observe(CheckRequest{Shard: shard, Scopes: here}, now)
+		out = append(out, wanted{here[0], part, found[0]})
+	}
+	return out
+}
+
+// roomFor tells whether a scope has room for what it must give.
+func roomFor(s Scope, extra Amounts, found Observed) bool {
+	for j, l := range s.Limits {
+		if n := s.charge(j, extra); n > 0 && n > l.Capacity-found.Buckets[j].Consumed {
+			return false
+		}
+	}
+	return true
 }
 
 // Due implements Limiter.
@@ -123,7 +174,11 @@ func (m *Memory) Transfer(_ context.Context, r TransferRequest) (Transferred, er
 	out := Transferred{At: time.UnixMilli(now).UTC(), Amounts: make([][]int64, len(r.Scopes)), Slots: make([]bool, len(r.Scopes)), Found: make([]Observed, len(r.Scopes))}
 	for i, s := range r.Scopes {
 		line := r.Lines[i]
-		st, lag, _ := m.at(place{r.Shard, s.Name}, s.Limits, now, true)
+		if m.moved[place{r.Shard, s.Name}] != nil {
+			out.Amounts[i], out.Found[i].Buckets = make([]int64, len(s.Limits)), make([]Bucket, len(s.Limits))
+			continue
+		}
+		st, lag, _ := m.at(place{r.Shard, s.Name}, s.Limits, now, !r.Keep)
 		out.Found[i].LagMillis, out.Amounts[i] = lag, make([]int64, len(s.Limits))
 		for j, l := range s.Limits {
 			b := st.buckets[idOf(l)]

@@ -19,3 +19,5 @@ func memory(_ testing.TB, clock *limittest.Clock) limittest.Subject {
 func TestMemoryConforms(t *testing.T) { limittest.Run(t, memory) }
 
 func TestMemoryRestores(t *testing.T) { limittest.RunRestorer(t, memory) }
+
+func TestMemoryFollowsWhoeverMoves(t *testing.T) { limittest.RunMover(t, memory) }

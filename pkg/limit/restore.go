@@ -97,7 +97,7 @@ func (m *Memory) restore(r RestoreRequest) Restored {
 	defer m.mu.Unlock()
 	now := m.now().UnixMilli()
 	var out Restored
-	if errors.As(m.stale(r.Fences), &out.Stale) {
+	if errors.As(m.stale(r.Shard, r.Fences), &out.Stale) {
 		return out
 	}
 	out.At = time.UnixMilli(now).UTC()
@@ -169,7 +169,7 @@ func restoreSplit(ctx context.Context, to Restorer, r RestoreRequest) (Restored,
 	for i := range parts {
 		p := r
 		p.Shard, p.Spread, p.Look = r.Spread.At(i), Spread{}, true
-		p.Scopes = r.Spread.shares(r.Scopes, p.Shard)
+		p.Scopes = r.Spread.Shares(r.Scopes, p.Shard)
 		p.Bills = make([]Bill, len(r.Scopes))
 		for k, s := range r.Scopes {
 			p.Bills[k] = Bill{At: r.Bills[k].At, Buckets: make([]Bucket, len(s.Limits))}

@@ -3,9 +3,10 @@ package limit
 import (
 	"context"
 	"hash/fnv"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 )
@@ -30,9 +31,25 @@ func (s Spread) Home(key string) int {
 	return s.At(int(h.Sum32() % uint32(s.Shards))) //nolint:gosec // from 2 to 64
 }
 
-// shares gives the scopes as they are in one shard: what is Split has a share of its capacities and slots, which add up to the whole. Where a
-// share is nothing the scope says so: its limit stands there with a capacity of 1, of which nothing may be sold or lent.
-func (s Spread) shares(scopes []Scope, shard int) []Scope {
+// holds tells whether a shard is one of the spread's.
+func (s Spread) holds(shard int) bool { return s.Shards > 1 && s.index(shard) < s.Shards }
+
+// Shares gives the scopes as they are in one shard: what is Split has a share of its capacities and slots, which add up to the whole. Where a
+// share is nothing the scope says so: its limit stands there with a capacity of 1, of which nothing may be sold or lent. In a shard that is none of the
+// spread's, what is Split has the limits of its state (Own).
+func (s Spread) Shares(scopes []Scope, shard int) []Scope {
+	if s.Shards < 2 {
+		return scopes
+	}
+	if !s.holds(shard) {
+		out := slices.Clone(scopes)
+		for k := range out {
+			if out[k].Split {
+				out[k].Limits, out[k].Slots, out[k].lent, out[k].own = nil, 0, nil, true
+			}
+		}
+		return out
+	}
 	share := func(whole int64) int64 { return Part(whole, s.index(shard), s.Shards) }
 	out := make([]Scope, len(scopes))
 	for k, sc := range scopes {
@@ -92,11 +109,16 @@ const borrowRounds = 3
 
 // Check implements Limiter.
 func (s Spreader) Check(ctx context.Context, r CheckRequest) (Decision, error) {
+	if !r.Fresh && !r.DryRun {
+		if d, err := s.grantedEarlier(ctx, r); err != nil || d.Repeated {
+			return d, err
+		}
+	}
 	if r.Spread.Shards < 2 {
 		return s.Lender.Check(ctx, r)
 	}
 	home := r
-	home.Scopes = r.Spread.shares(r.Scopes, r.Shard)
+	home.Scopes = r.Spread.Shares(r.Scopes, r.Shard)
 	first, bare := home, isBare(home.Scopes, r.Cost)
 	first.DryRun = r.DryRun || bare // by its share alone it would be granted what nobody has
 	d, err := s.Lender.Check(ctx, first)
@@ -122,7 +144,6 @@ func (s Spreader) Check(ctx context.Context, r CheckRequest) (Decision, error) {
 			break
 		}
 		home.Scopes = l.apply(home.Scopes)
-		home.Meta = l.note(r.Meta)
 		if d, err = s.Lender.Check(ctx, home); err != nil {
 			return d, err // perhaps it was granted: the loans stay
 		}
@@ -138,88 +159,110 @@ func (s Spreader) Check(ctx context.Context, r CheckRequest) (Decision, error) {
 	return l.refusal(d, r.Cost), nil
 }
 
-// Consume implements Limiter.
+// lies gives the shard in which a request is known: the one where its payer is now, or one that its payer has left; the first if in none.
+func (s Spreader) lies(ctx context.Context, shard int, earlier []int, of subject.Subject, id uuid.UUID) (int, error) {
+	if len(earlier) == 0 {
+		return shard, nil
+	}
+	at, known, err := s.Find(ctx, of, id, append([]int{shard}, earlier...))
+	if err != nil || !known {
+		return shard, err
+	}
+	return at, nil
+}
+
+// grantedEarlier repeats the answer to a check that was granted before its payer moved; Repeated is false if none was.
+func (s Spreader) grantedEarlier(ctx context.Context, r CheckRequest) (Decision, error) {
+	at, err := s.lies(ctx, r.Shard, r.Earlier, r.Subject, r.RequestID)
+	if err != nil || at == r.Shard {
+		return Decision{}, err
+	}
+	d, err := s.Lender.Check(ctx, CheckRequest{Shard: at, Subject: r.Subject, RequestID: r.RequestID, Cost: r.Cost, Drawn: r.Drawn, Lease: r.Lease,
+		Fences: r.Fences, Meta: r.Meta, Known: true})
+	if err != nil || !d.Repeated {
+		return Decision{}, err
+	}
+	now, err := s.Status(ctx, StatusRequest{Shard: r.Shard, Spread: r.Spread, Scopes: r.Scopes, Fences: r.Fences})
+	d.Scopes = now.Scopes
+	return d, err
+}
+
+// Consume implements Limiter. What is told of the scopes is what is left where the payer is now.
 func (s Spreader) Consume(ctx context.Context, r ConsumeRequest) (Consumption, error) {
-	if r.Spread.Shards < 2 {
-		return s.Lender.Consume(ctx, r)
+	at, err := s.lies(ctx, r.Shard, r.Earlier, r.Subject, r.RequestID)
+	if err != nil {
+		return Consumption{}, err
 	}
 	home := r
-	home.Scopes = r.Spread.shares(r.Scopes, r.Shard)
+	home.Shard = at
 	c, err := s.Lender.Consume(ctx, home)
-	if err != nil {
-		return c, err
+	if err == nil && r.Spread.holds(at) && c.Status == ReservationOpen && !c.Allowed {
+		c, err = s.borrow(ctx, home, c, at == r.Shard)
 	}
-	if c.Status != ReservationOpen {
+	switch {
+	case err != nil:
+	case at != r.Shard:
+		var now Status
+		now, err = s.Status(ctx, StatusRequest{Shard: r.Shard, Spread: r.Spread, Scopes: r.Scopes, Fences: r.Fences})
+		c.Scopes = now.Scopes
+	case r.Spread.Shards > 1 && (c.Allowed || c.Status != ReservationOpen):
 		c.Scopes = estimates(c.Scopes, r.Scopes, r.Spread)
-		return c, nil
 	}
-	var holder string
-	if holder, c.CheckMeta = cutNote(c.CheckMeta); holder != "" {
-		s.moveLease(ctx, r.Spread, holder, r.Scopes, c.LeaseWas, c.LeaseUntil)
-	}
-	if c.Allowed {
-		c.Scopes = estimates(c.Scopes, r.Scopes, r.Spread)
-		return c, nil
-	}
-	l, extra := newLoans(s.Lender, r.Spread, r.Shard, r.Scopes), c.extra
-	meta := c.CheckMeta
+	return c, err
+}
+
+// borrow tries a consume again that its home has refused, with what other shards lend. A refusal tells of all shards, unless its payer has moved on.
+func (s Spreader) borrow(ctx context.Context, r ConsumeRequest, c Consumption, home bool) (Consumption, error) {
+	l, extra, err := newLoans(s.Lender, r.Spread, r.Shard, r.Scopes), c.extra, error(nil)
 	for round := 0; round < borrowRounds && !c.Allowed && c.Status == ReservationOpen; round++ {
 		if !l.gather(ctx, c.Scopes, extra, 0) {
 			break
 		}
-		home.Scopes = l.apply(home.Scopes)
-		if c, err = s.Lender.Consume(ctx, home); err != nil {
+		r.Scopes = l.apply(l.scopes)
+		if c, err = s.Lender.Consume(ctx, r); err != nil {
 			return c, err
 		}
 	}
-	c.CheckMeta = meta
-	if !c.Allowed {
-		l.giveBack(ctx)
-		d := l.refusal(Decision{At: c.At, Scopes: c.Scopes}, extra)
-		c.Reason, c.Scope, c.RetryAfter, c.Scopes = d.Reason, d.Scope, d.RetryAfter, d.Scopes
+	if c.Allowed {
 		return c, nil
 	}
-	c.Scopes = estimates(c.Scopes, r.Scopes, r.Spread)
+	l.giveBack(ctx)
+	if home {
+		d := l.refusal(Decision{At: c.At, Scopes: c.Scopes}, extra)
+		c.Reason, c.Scope, c.RetryAfter, c.Scopes = d.Reason, d.Scope, d.RetryAfter, d.Scopes
+	}
 	return c, nil
 }
 
 // Settle implements Limiter.
 func (s Spreader) Settle(ctx context.Context, r SettleRequest) (Settlement, error) {
-	if r.Spread.Shards < 2 {
-		return s.Lender.Settle(ctx, r)
-	}
-	home := r
-	home.Scopes = r.Spread.shares(r.Scopes, r.Shard)
-	out, err := s.Lender.Settle(ctx, home)
+	at, err := s.lies(ctx, r.Shard, r.Earlier, r.Subject, r.RequestID)
 	if err != nil {
-		return out, err
+		return Settlement{}, err
 	}
-	var holder string
-	if holder, out.CheckMeta = cutNote(out.CheckMeta); holder != "" && out.Status == Settled {
-		s.moveLease(ctx, r.Spread, holder, r.Scopes, out.LeaseWas, time.Time{})
-	}
-	if out.Status == Settled || (out.Status == Unknown && !r.Known) {
+	r.Shard = at
+	out, err := s.Lender.Settle(ctx, r)
+	if err == nil && out.Charged != nil && r.Spread.holds(at) {
 		s.shareOveruse(ctx, r, out)
 	}
-	return out, nil
+	return out, err
 }
 
 // shareOveruse has all shards bear what a request has used beyond what it held, where that is much: in its home alone it would be a debt that
 // the other shards know nothing of. Should it fail, it stays the home's.
-func (s Spreader) shareOveruse(ctx context.Context, r SettleRequest, ended Settlement) {
-	home := r.Spread.shares(r.Scopes, r.Shard)
+func (s Spreader) shareOveruse(ctx context.Context, r SettleRequest, settled Settlement) {
 	over := make([][]int64, len(r.Scopes))
 	much := false
-	for i, sc := range home {
+	for i, sc := range r.Spread.Shares(r.Scopes, r.Shard) {
 		over[i] = make([]int64, len(sc.Limits))
 		for j, l := range sc.Limits {
-			n := r.Actual[l.Counted] - ended.Reserved[l.Counted]
-			if ended.Status == Unknown {
+			n := r.Actual[l.Counted] - settled.Reserved[l.Counted]
+			if settled.Status == Unknown {
 				var b bucket
 				b.addLate(n, l.Window.Milliseconds(), r.Age.Milliseconds())
 				n = b.consumed
 			}
-			if sc.Split && !sc.IfHeld && n > 0 {
+			if sc.Split && settled.Charged[i] && n > 0 {
 				over[i][j] = n
 				much = much || n > l.Capacity/16
 			}
@@ -228,44 +271,50 @@ func (s Spreader) shareOveruse(ctx context.Context, r SettleRequest, ended Settl
 	if !much {
 		return
 	}
-	move := func(shard, sign int, part func(int64) int64) error {
+	move := func(shard int, amounts [][]int64) ([][]int64, error) {
 		t := TransferRequest{Shard: shard}
-		for i, sc := range r.Spread.shares(r.Scopes, shard) {
-			if !sc.Split || sc.IfHeld {
-				continue
+		for i, sc := range r.Spread.Shares(r.Scopes, shard) {
+			if sc.Split {
+				t.Add(sc, Line{Amounts: amounts[i], Debt: true})
 			}
-			line := Line{Amounts: make([]int64, len(sc.Limits)), Debt: true}
-			for j := range line.Amounts {
-				line.Amounts[j] = int64(sign) * part(over[i][j])
-			}
-			t.Add(sc, line)
 		}
-		_, err := s.Transfer(ctx, t)
-		return err
+		moved, err := s.Transfer(ctx, t)
+		out := make([][]int64, len(r.Scopes))
+		for i, sc := range r.Scopes {
+			if sc.Split && err == nil {
+				out[i], moved.Amounts = moved.Amounts[0], moved.Amounts[1:]
+			}
+		}
+		return out, err
+	}
+	each := func(of [][]int64, f func(int64) int64) [][]int64 {
+		out := make([][]int64, len(of))
+		for i := range of {
+			for _, n := range of[i] {
+				out[i] = append(out[i], f(n))
+			}
+		}
+		return out
 	}
 	for i := range r.Spread.Shards {
-		shard, part := r.Spread.At(i), func(n int64) int64 { return Part(n, i, r.Spread.Shards) }
-		if shard != r.Shard && move(shard, 1, part) == nil {
-			_ = move(r.Shard, -1, part) // if this fails it is borne twice, until it has drained
+		shard := r.Spread.At(i)
+		if shard == r.Shard {
+			continue
+		}
+		if borne, err := move(shard, each(over, func(n int64) int64 { return Part(n, i, r.Spread.Shards) })); err == nil {
+			_, _ = move(r.Shard, each(borne, func(n int64) int64 { return -n })) // if this fails it is borne twice, until it has drained
 		}
 	}
 }
 
 // Cancel implements Limiter.
 func (s Spreader) Cancel(ctx context.Context, r CancelRequest) (bool, error) {
-	if r.Spread.Shards > 1 {
-		r.Scopes = r.Spread.shares(r.Scopes, r.Shard) // a slot of another shard returns when its lease ends
+	at, err := s.lies(ctx, r.Shard, r.Earlier, r.Subject, r.RequestID)
+	if err != nil {
+		return false, err
 	}
+	r.Shard = at
 	return s.Lender.Cancel(ctx, r)
-}
-
-// Due implements Limiter.
-func (s Spreader) Due(ctx context.Context, r DueRequest) ([]Due, error) {
-	due, err := s.Lender.Due(ctx, r)
-	for i := range due {
-		_, due[i].CheckMeta = cutNote(due[i].CheckMeta)
-	}
-	return due, err
 }
 
 // Status implements Limiter: the sum over all shards of what is Split. What isn't lies in r.Shard.
@@ -274,7 +323,7 @@ func (s Spreader) Status(ctx context.Context, r StatusRequest) (Status, error) {
 		return s.Lender.Status(ctx, r)
 	}
 	home := r
-	home.Scopes = r.Spread.shares(r.Scopes, r.Shard)
+	home.Scopes = r.Spread.Shares(r.Scopes, r.Shard)
 	sum, err := s.Lender.Status(ctx, home)
 	for k := range sum.Scopes {
 		sum.Scopes[k].strip(home.Scopes[k])
@@ -285,7 +334,7 @@ func (s Spreader) Status(ctx context.Context, r StatusRequest) (Status, error) {
 			continue
 		}
 		var part Status
-		shares := r.Spread.shares(r.Scopes, shard)
+		shares := r.Spread.Shares(r.Scopes, shard)
 		part, err = s.Lender.Status(ctx, StatusRequest{Shard: shard, Scopes: shares, Fences: r.Fences})
 		for k, sc := range part.Scopes {
 			if r.Scopes[k].Split {
@@ -368,29 +417,4 @@ func estimates(states []ScopeState, scopes []Scope, sp Spread) []ScopeState {
 		}
 	}
 	return states
-}
-
-// A check whose slot another shard holds keeps that shard with what it keeps for its end: "@<shard>;" before the meta.
-func cutNote(meta string) (holder, rest string) {
-	if strings.HasPrefix(meta, "@") {
-		if holder, rest, ok := strings.Cut(meta[1:], ";"); ok {
-			return holder, rest
-		}
-	}
-	return "", meta
-}
-
-// moveLease has the shard that holds a slot renew or drop its lease. If it can't be told, the slot returns when the old lease ends.
-func (s Spreader) moveLease(ctx context.Context, sp Spread, holder string, scopes []Scope, drop, take time.Time) {
-	shard, err := strconv.Atoi(holder)
-	if err != nil {
-		return
-	}
-	r := TransferRequest{Shard: shard}
-	for _, sc := range sp.shares(scopes, shard) {
-		if sc.Split && sc.Slots > 0 {
-			r.Add(sc, Line{Drop: drop, Take: take, Debt: true})
-		}
-	}
-	_, _ = s.Transfer(ctx, r)
 }

@@ -4,6 +4,10 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollgate-dev/tollgate/pkg/subject"
 )
 
 // Lender is a Limiter whose shards help each other out; Spread needs it.
@@ -12,6 +16,8 @@ type Lender interface {
 	// Transfer moves room between a shard and whoever asks, for each scope as its line says. It knows no reservation: calling it twice
 	// moves twice.
 	Transfer(ctx context.Context, r TransferRequest) (Transferred, error)
+	// Find tells in which of some shards a request is known, open or ended.
+	Find(ctx context.Context, s subject.Subject, requestID uuid.UUID, shards []int) (shard int, known bool, err error)
 }
 
 // TransferRequest takes from, or gives back to, the scopes of one shard.
@@ -19,6 +25,7 @@ type TransferRequest struct {
 	Shard  int
 	Scopes []Scope
 	Lines  []Line // one for each scope
+	Keep   bool   // buckets keep their capacity
 }
 
 // Add has one more scope take part. A line without amounts moves none.

@@ -17,7 +17,6 @@ type Move struct {
 	Name     string // "user:u1", "org:o1"
 	Version  int64
 	From, To []int
-	FromOrg  string // the org it was in; "" for none
 }
 
 // Placing is one event of the history that may have moved keys: a subject changed org or shards, or an org (then both OrgIDs are its own)
@@ -52,24 +51,24 @@ func Moves(payer subject.Subject, orgID string, shards int64, placings []Placing
 		return subject.Spread(subject.Shard("", payer), int(max(n, 1)))
 	}
 	for _, e := range placings {
-		from, fromOrg := place(), org
+		from := place()
 		if e.Name == payer.String() {
 			org, n = e.AfterOrg, e.AfterShards
 		} else {
 			at[e.AfterOrg] = e.AfterShards
 			if e.AfterOrg == orgID {
 				base := subject.Shard(orgID, payer)
-				pool = appendMove(pool, e, orgID, subject.Spread(base, int(max(e.BeforeShards, 1))), subject.Spread(base, int(max(e.AfterShards, 1))))
+				pool = appendMove(pool, e, subject.Spread(base, int(max(e.BeforeShards, 1))), subject.Spread(base, int(max(e.AfterShards, 1))))
 			}
 		}
-		own = appendMove(own, e, fromOrg, from, place())
+		own = appendMove(own, e, from, place())
 	}
 	return own, pool
 }
 
-func appendMove(to []Move, e Placing, fromOrg string, from, at []int) []Move {
+func appendMove(to []Move, e Placing, from, at []int) []Move {
 	if slices.Equal(from, at) {
 		return to
 	}
-	return append(to, Move{Name: e.Name, Version: e.Version, From: from, To: at, FromOrg: fromOrg})
+	return append(to, Move{Name: e.Name, Version: e.Version, From: from, To: at})
 }

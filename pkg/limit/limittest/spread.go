@@ -2,6 +2,7 @@ package limittest
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -244,4 +245,83 @@ func spreadDebt(w *world) {
 	}
 	w.clock.Add(9*time.Minute + time.Second) // 72,000 and more have drained
 	w.wantAllowed(h.ask(h.request(10, s)))
+}
+
+// A key's slots and its user's are each taken where there is one: all of both are given, whichever shards have them.
+func spreadTwoSlots(w *world) {
+	h := hotWorld(w)
+	for _, slots := range []int64{16, 11, 5} {
+		u := limit.Scope{Kind: limit.ScopeUser, Name: fmt.Sprintf("user:of%d", slots), Slots: 16, Split: true}
+		k := limit.Scope{Kind: limit.ScopeKey, Name: fmt.Sprintf("api_key:of%d", slots), Slots: slots, Split: true}
+		both := func() limit.CheckRequest {
+			r := h.request(10, u)
+			r.Scopes = []limit.Scope{k, u}
+			return r
+		}
+		var open []limit.CheckRequest
+		for round := range 6 {
+			for int64(len(open)) < slots {
+				r := both()
+				w.wantAllowed(h.ask(r))
+				open = append(open, r)
+			}
+			w.wantRefused(h.ask(both()), limit.ReasonConcurrent)
+			if a, b := h.whole(k).InUse, h.whole(u).InUse; a != slots || b != slots {
+				w.t.Fatalf("%d and %d in use of %d", a, b, slots)
+			}
+			for i := range open[:round] {
+				r := open[i]
+				if i%2 == 0 {
+					h.end(r, 3)
+				} else if done, err := h.Limiter.Cancel(context.Background(), limit.CancelRequest{Shard: r.Shard, Spread: r.Spread, Subject: r.Subject, RequestID: r.RequestID, Scopes: r.Scopes}); err != nil || !done {
+					w.t.Fatal(done, err)
+				}
+			}
+			open = open[min(round, len(open)):]
+			if got := h.whole(u).InUse; got != int64(len(open)) {
+				w.t.Fatalf("%d in use after %d have ended", got, round)
+			}
+		}
+	}
+}
+
+// What a request has borrowed of other shards and not used is theirs again as soon as it ends, however it does.
+func spreadUnusedGoesBack(w *world) {
+	h, s := hotWorld(w), scope(80, 8_000, 80_000, 8)
+	cancel := func(r limit.CheckRequest) {
+		if done, err := h.Limiter.Cancel(context.Background(), limit.CancelRequest{Shard: r.Shard, Spread: r.Spread, Subject: r.Subject, RequestID: r.RequestID, Scopes: r.Scopes}); err != nil || !done {
+			w.t.Fatal(done, err)
+		}
+	}
+	want := func(requests, minute int64) {
+		w.t.Helper()
+		if got := h.whole(s); got.Limits[0].Remaining != requests || got.Limits[1].Remaining != minute || got.Limits[2].Remaining != minute+72_000 || got.InUse != 0 {
+			w.t.Fatalf("left %+v, want %d requests and %d tokens", got, requests, minute)
+		}
+	}
+	grant := func(tokens int64) limit.CheckRequest {
+		r := h.request(tokens, s)
+		r.Drawn = r.Cost
+		w.wantAllowed(h.ask(r))
+		return r
+	}
+	for range 8 {
+		cancel(grant(7_900))
+		want(80, 8_000)
+	}
+	used, left := int64(0), int64(8_000)
+	for _, n := range []int64{100, 0, 999, 1_001} {
+		h.end(grant(left), n)
+		used, left = used+1, left-n
+		want(80-used, left)
+	}
+	r := grant(1_000) // and a stream that borrows while it goes on
+	c, err := h.Limiter.Consume(context.Background(), limit.ConsumeRequest{Shard: r.Shard, Spread: r.Spread, Subject: r.Subject, RequestID: r.RequestID, Scopes: r.Scopes, Tokens: 4_000})
+	if err != nil || !c.Allowed {
+		w.t.Fatal(c, err)
+	}
+	h.end(r, 1_500)
+	want(75, left-1_500)
+	h.end(grant(left-1_500), left-1_500) // all of it can be sold
+	want(74, 0)
 }

@@ -52,6 +52,8 @@ func Run(t *testing.T, f Factory) {
 		{"EightShardsLendForARequestLargerThanAShare", spreadLendsForLarge},
 		{"EightShardsRefusalLeavesNothingLent", spreadRefusalChangesNothing},
 		{"EightShardsLendSlotsAndTakeThemBack", spreadSlots},
+		{"EightShardsGiveAllSlotsOfKeyAndUser", spreadTwoSlots},
+		{"EightShardsHaveBackWhatWasLentAndNotUsed", spreadUnusedGoesBack},
 		{"EightShardsPayForAStreamUntilNothingIsLeft", spreadConsumes},
 		{"EightShardsSellNoMoreThanThereIsToShareOut", spreadFewerThanShards},
 		{"EightShardsCountALoanOnceUnderContention", spreadContended},

@@ -9,7 +9,10 @@ WITH s AS (
     FROM (SELECT 1) AS one
     LEFT JOIN api_keys AS k ON k.key_id = $2::text
 ), moved AS (
-    SELECT e.subject, e.version, e.before, e.after, e.at
+    -- Of what was and what came of it only the place: of a payer that has moved hundreds of times the rest is megabytes.
+    SELECT e.subject, e.version, e.at,
+           CASE WHEN e.before IS NOT NULL THEN jsonb_build_object('org_id', e.before -> 'org_id', 'shards', e.before -> 'shards') END AS before,
+           CASE WHEN e.after IS NOT NULL THEN jsonb_build_object('org_id', e.after -> 'org_id', 'shards', e.after -> 'shards') END AS after
     FROM s
     JOIN quota_events AS e ON e.subject = s.payer AND e.at > now() - $5::interval AND NOT (e.before IS NULL AND e.after ? 'owner') -- a key's birth
                               AND (COALESCE(e.before ->> 'org_id', '') <> COALESCE(e.after ->> 'org_id', '')
@@ -24,9 +27,9 @@ WITH s AS (
     UNION
     SELECT v.org_id FROM moved AS m CROSS JOIN LATERAL (VALUES (m.before ->> 'org_id'), (m.after ->> 'org_id')) AS v (org_id) WHERE v.org_id <> ''
 ), placings AS (
-    SELECT m.subject, m.version, m.before, m.after, m.at FROM moved AS m
+    SELECT m.subject, m.version, m.at, m.before, m.after FROM moved AS m
     UNION ALL
-    SELECT e.subject, e.version, e.before, e.after, e.at
+    SELECT e.subject, e.version, e.at, jsonb_build_object('shards', e.before -> 'shards'), jsonb_build_object('shards', e.after -> 'shards')
     FROM orgs
     JOIN quota_events AS e ON e.subject = 'org:' || orgs.org_id AND e.at > now() - $5::interval
                               AND (COALESCE(e.before ->> 'org_id', '') <> COALESCE(e.after ->> 'org_id', '')

@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -81,5 +82,79 @@ func TestMovingTakesConsumptionAlong(t *testing.T) {
 		if r := recs[0]; r.Outcome == usage.Completed && r.Reservation != usage.Held {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+// A request that was let in before its payer moved keeps its id, and what it gives back its org's pool has again, whoever of the org is asked, and whether the
+// one who made it has left the org by then.
+func TestRequestOfAPayerThatMovesKeepsItsIDAndGivesBackToItsPool(t *testing.T) {
+	k := broker(t)
+	b := start(t, k.Brokers())
+	services := []*service{run(t, b.config()), run(t, b.config())}
+	own := tier.Overrides{TPDLimit: ptr(1_000_000), ConcurrentLimit: ptr(9)}
+	pool := tier.Pool{OrgID: "b", TPDLimit: 100_000, ConcurrentLimit: 8}
+	b.org(t, pool)
+	for _, u := range []string{"stays", "leaves", "asks"} {
+		b.user(t, u, "b", own)
+	}
+	stays, leaves := uuid.New(), uuid.New()
+	body := func(user string, id uuid.UUID) string { return fmt.Sprintf(`"user_id":%q,"request_id":%q`, user, id) }
+	for user, id := range map[string]uuid.UUID{"stays": stays, "leaves": leaves} {
+		if v := services[0].ask(body(user, id), "grok-2", 30_000); v["allowed"] != true {
+			t.Fatal(v)
+		}
+	}
+	pool.Shards = 4
+	b.org(t, pool)
+	b.user(t, "leaves", "", own)
+	for i, s := range services {
+		for user, id := range map[string]uuid.UUID{"stays": stays, "leaves": leaves} {
+			if v := s.ask(body(user, id), "grok-2", 30_000); v["allowed"] != true || v["reserved_tokens"] != 30_000.0 {
+				t.Errorf("instance %d: asked again for what was granted: %v", i, v)
+			}
+		}
+		if v := s.ask(`"user_id":"asks"`, "grok-2", 41_000); v["scope"] != "org" || v["reason"] != "tpd" {
+			t.Errorf("instance %d: the pool has more than the 40000 that were left: %v", i, v)
+		}
+	}
+	for i, user := range []string{"stays", "leaves"} {
+		code, v := services[i].send("POST", "/internal/rate-limit/record", fmt.Sprintf(`{%s,"model":"grok-2","input_tokens":1000,"output_tokens":0,"latency_ms":1,"outcome":"completed"}`,
+			body(user, []uuid.UUID{stays, leaves}[i])))
+		if code != 200 || v["already_recorded"] != false {
+			t.Error(code, v)
+		}
+	}
+	if v := services[1].ask(`"user_id":"asks"`, "grok-2", 98_500); v["scope"] != "org" {
+		t.Errorf("the pool has more than the 98000 that were left: %v", v)
+	}
+	for _, s := range services {
+		if v := s.ask(`"user_id":"asks"`, "grok-2", 48_900); v["allowed"] != true {
+			t.Errorf("the pool hasn't got back what was not used: %v", v)
+		}
+	}
+}
+
+// A new key of a user who has moved for hundreds of times, with as many groups of models as there may be: it is let in by its first request.
+func TestFirstRequestOfAKeyWhoseOwnerHasMovedHundredsOfTimesIsLetIn(t *testing.T) {
+	k := broker(t)
+	b := start(t, k.Brokers())
+	var groups []tier.ModelLimits
+	for i := range tier.MaxGroups {
+		groups = append(groups, tier.ModelLimits{Group: fmt.Sprintf("g%d", i), Models: []string{fmt.Sprintf("grok-%d", i)}, TPDLimit: 1_000_000})
+	}
+	own := tier.Overrides{TPDLimit: ptr(1_000_000), ModelLimits: &groups}
+	const moves = 639
+	for i := range moves {
+		b.user(t, "u1", fmt.Sprintf("org%d", i%40), own)
+	}
+	b.key(t, "k1", "u1", "", tier.Overrides{ModelLimits: &groups})
+	s := run(t, b.config())
+	began := time.Now()
+	if v := s.ask(`"api_key_id":"k1"`, "grok-2", 10); v["allowed"] != true {
+		t.Errorf("refused: %v", v)
+	}
+	t.Logf("%d moves, %d groups of the key's and as many of the user's: %s", moves, len(groups), time.Since(began).Round(time.Millisecond))
+	if v := s.ask(`"user_id":"u1"`, "grok-2", 10); v["allowed"] != true {
+		t.Errorf("refused: %v", v)
 	}
 }

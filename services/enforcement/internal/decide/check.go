@@ -68,7 +68,7 @@ func ask(r Request, p tier.Plan, lease time.Duration) (limit.CheckRequest, error
 		drawn = limit.Usage(r.InputTokens, 0)
 	}
 	home, sp := spreadOf(p, r.RequestID)
-	return limit.CheckRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID, Fresh: r.Fresh, Scopes: Scopes(p, r.serves()),
+	return limit.CheckRequest{Shard: home, Earlier: earlier(p, r.RequestID), Spread: sp, Subject: r.Subject, RequestID: r.RequestID, Fresh: r.Fresh, Scopes: Scopes(p, r.serves()),
 		Cost: r.cost(), Drawn: drawn, Lease: lease, DryRun: r.DryRun, Fences: fences(p), Meta: meta, Away: limit.Away(p.Base().RedisAway)}, err
 }
 

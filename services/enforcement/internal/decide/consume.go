@@ -48,8 +48,8 @@ func (e *Engine) Consume(ctx context.Context, r Draw) (Drawn, error) {
 			tokens = 0 // nothing more is sold; the slot stays until the stream is recorded
 		}
 		home, sp := spreadOf(p, r.RequestID)
-		c, err = e.consumeWhereItLies(ctx, p, limit.ConsumeRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID,
-			Scopes: allScopes(p), Tokens: tokens, Lease: e.o.Lease, Fences: fences(p)}) // those that the check reserved in pay
+		c, err = e.limiter.Consume(ctx, limit.ConsumeRequest{Shard: home, Earlier: earlier(p, r.RequestID), Spread: sp, Subject: r.Subject,
+			RequestID: r.RequestID, Scopes: allScopes(p), Tokens: tokens, Lease: e.o.Lease, Fences: fences(p)}) // those that the check reserved in pay
 		return err
 	})
 	if err != nil {

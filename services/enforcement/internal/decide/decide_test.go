@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -198,5 +199,55 @@ func TestEventOfARequestSettledWithoutRedisSaysSo(t *testing.T) {
 		if err := r.Validate(); err != nil || r.InputTokens != 7 || r.OutputTokens != 3 {
 			t.Errorf("%+v: %v", r, err)
 		}
+	}
+}
+
+// moving is a limiter in which a payer is on its way for ever.
+type moving struct {
+	slow
+	asked  []limit.SettleRequest
+	marked int // shard
+}
+
+func (m *moving) Settle(_ context.Context, r limit.SettleRequest) (limit.Settlement, error) {
+	m.asked = append(m.asked, r)
+	if !r.Anyway {
+		return limit.Settlement{}, &limit.StaleError{Name: "user:u1", Published: 2}
+	}
+	return limit.Settlement{Status: limit.Unknown, Meta: r.Meta, Shard: 9}, nil
+}
+
+func (m *moving) MarkEmitted(_ context.Context, shard int, _ subject.Subject, _ uuid.UUID) error {
+	m.marked = shard
+	return nil
+}
+
+type durable struct{ Events }
+
+func (durable) Usage(context.Context, usage.Record) error { return nil }
+
+// Usage is recorded even if its payer never arrives where it has moved to, and noted where the request was found.
+func TestRecordWaitsForAPayerThatMovesButNotForEver(t *testing.T) {
+	m := &moving{marked: -1}
+	r, err := New(m, m, durable{}, Options{}).Record(t.Context(), Used{Subject: user, RequestID: uuid.New(), Input: 7, Outcome: usage.Completed, Short: true})
+	if err != nil || r.Status != limit.Unknown || len(m.asked) != maxStale || m.asked[0].Anyway || m.marked != 9 {
+		t.Errorf("%+v, %v, asked %d times, noted in shard %d", r, err, len(m.asked), m.marked)
+	}
+}
+
+func TestRequestIsLookedForWhereItsPayerWas(t *testing.T) {
+	id := uuid.New()
+	p := planOf(user, tier.Quota{Tier: "plus"})
+	home := p.Shard()
+	split := []int{home, home + 1, home + 2}
+	p.Moves = []tier.Move{{From: []int{5}, To: []int{77}}, {From: []int{77}, To: split}, {From: split, To: []int{8}}, {From: []int{8}, To: []int{5}}, {From: []int{5}, To: []int{home}}}
+	want := []int{5, 8, limit.Spread{First: home, Shards: 3}.Home(id.String()), 77}
+	want = slices.DeleteFunc(want, func(shard int) bool { return shard == home }) // it is looked for there anyway
+	if got := earlier(p, id); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	c, err := ask(Request{Subject: user, RequestID: id, Model: "m"}, p, 0)
+	if err != nil || !slices.Equal(c.Earlier, want) || c.Shard != home {
+		t.Errorf("%+v, %v", c, err)
 	}
 }

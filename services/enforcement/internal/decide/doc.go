@@ -5,7 +5,8 @@
 // them to three seams: Quotas, limit.Limiter, Events.
 //
 // A plan depends on several versions, each with a fence of its own: key, user, tier, org. Whichever was changed, the limiter refuses the
-// older plan, and the question is asked again by a newer one. Where the payer has moved, Carrying has its consumption follow.
+// older plan, and the question is asked again by a newer one. Where the payer has moved, Carrying has its consumption follow, and the limiter is told where a
+// request may lie that was let in before (earlier).
 //
 // Under load (package shed) a request may be refused, or be given a smaller model, before the limiter is asked for tokens; both by figures
 // that are in memory. A request id that was granted before keeps its answer, whatever the load is by then.

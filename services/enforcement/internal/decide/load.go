@@ -59,7 +59,7 @@ func (e *Engine) underLoad(ctx context.Context, p tier.Plan, r *Request) (bool, 
 // of life.
 func (e *Engine) renew(ctx context.Context, p tier.Plan, r Request) (limit.Consumption, error) {
 	home, sp := spreadOf(p, r.RequestID)
-	return e.consumeWhereItLies(ctx, p, limit.ConsumeRequest{Shard: home, Spread: sp, Subject: r.Subject, RequestID: r.RequestID,
+	return e.limiter.Consume(ctx, limit.ConsumeRequest{Shard: home, Earlier: earlier(p, r.RequestID), Spread: sp, Subject: r.Subject, RequestID: r.RequestID,
 		Scopes: allScopes(p), Lease: e.o.Lease, Fences: fences(p), Known: true})
 }
 

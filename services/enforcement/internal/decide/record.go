@@ -44,7 +44,7 @@ const markTimeout = time.Second
 func (e *Engine) Record(ctx context.Context, u Used) (Recorded, error) {
 	ctx = context.WithoutCancel(ctx)
 	out := Recorded{EventID: usage.EventID(u.Subject, u.RequestID, usage.KindUsage)}
-	shard, s, err := e.settle(ctx, u)
+	s, err := e.settle(ctx, u)
 	if err != nil {
 		return out, fmt.Errorf("record %s of %s: %w", u.RequestID, u.Subject, err)
 	}
@@ -62,7 +62,7 @@ func (e *Engine) Record(ctx context.Context, u Used) (Recorded, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
-	if err := e.limiter.MarkEmitted(ctx, shard, u.Subject, u.RequestID); err != nil {
+	if err := e.limiter.MarkEmitted(ctx, s.Shard, u.Subject, u.RequestID); err != nil {
 		e.o.Log.WarnContext(ctx, "a durable event could not be noted; a repeated record will send it again", "event_id", out.EventID.String(), "err", err)
 	}
 	if aside != nil {
@@ -71,24 +71,25 @@ func (e *Engine) Record(ctx context.Context, u Used) (Recorded, error) {
 	return out, nil
 }
 
-func (e *Engine) settle(ctx context.Context, u Used) (int, limit.Settlement, error) {
+// settle ends the reservation, wherever its payer is by now. What is on its way there is waited for by reading the plan anew; after maxStale times what
+// was held is left to drain, for usage is recorded all the same.
+func (e *Engine) settle(ctx context.Context, u Used) (limit.Settlement, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Settle)
 	defer cancel()
-	p, err := e.quotas.Get(ctx, u.Subject)
-	if err != nil {
-		return 0, limit.Settlement{}, fmt.Errorf("%w: quota: %w", ErrUnavailable, err)
-	}
-	meta, err := json.Marshal(e.settleMetaOf(u, p))
-	if err != nil {
-		return 0, limit.Settlement{}, err
-	}
-	home, sp := spreadOf(p, u.RequestID)
-	shard, s, err := e.settleWhereItLies(ctx, p, limit.SettleRequest{Shard: home, Spread: sp, Subject: u.Subject, RequestID: u.RequestID,
-		Scopes: endScopes(p, u.Model), Actual: limit.Usage(u.Input, u.Output), Meta: string(meta)})
-	if err != nil {
-		return shard, s, fmt.Errorf("%w: limiter: %w", ErrUnavailable, err)
-	}
-	return shard, s, nil
+	var s limit.Settlement
+	tries := 0
+	_, err := e.fresh(ctx, u.Subject, func(p tier.Plan) error {
+		meta, err := json.Marshal(e.settleMetaOf(u, p))
+		if err != nil {
+			return err
+		}
+		tries++
+		home, sp := spreadOf(p, u.RequestID)
+		s, err = e.limiter.Settle(ctx, limit.SettleRequest{Shard: home, Earlier: earlier(p, u.RequestID), Spread: sp, Subject: u.Subject, RequestID: u.RequestID,
+			Scopes: Scopes(p, u.Model), Actual: limit.Usage(u.Input, u.Output), Meta: string(meta), Anyway: tries == maxStale})
+		return err
+	})
+	return s, err
 }
 
 // settleMeta is kept with the settlement until its event is durable: all that the event says and the check did not know, so that a

@@ -24,17 +24,6 @@ func allScopes(p tier.Plan) []limit.Scope {
 	return append(append(subjects(p), groups(p, func(tier.ModelLimits) bool { return true })...), pool(p)...)
 }
 
-// endScopes are the scopes of a settle. It is told which model was served, at most; the check's may have been another. So every other group is
-// settled if the check reserved in it.
-func endScopes(p tier.Plan, served string) []limit.Scope {
-	scopes := append(subjects(p), groups(p, func(g tier.ModelLimits) bool { return covers(g, served) })...)
-	for _, s := range groups(p, func(g tier.ModelLimits) bool { return !covers(g, served) }) {
-		s.IfHeld = true
-		scopes = append(scopes, s)
-	}
-	return append(scopes, pool(p)...)
-}
-
 func covers(g tier.ModelLimits, model string) bool {
 	_, in := tier.GroupOf([]tier.ModelLimits{g}, model)
 	return in

@@ -15,6 +15,7 @@ const (
 	cancelAfter = time.Second     // what is on its way to the store has arrived, most likely
 	cancelOnce  = 5 * time.Second // and then once more, in case that it had not
 	lastPass    = 2 * time.Second // at the stop
+	patience    = time.Minute     // for a payer that is moving in the store
 	forgetAfter = limit.DefaultTombstone
 )
 
@@ -159,7 +160,7 @@ func (l *Limiter) tell(ctx context.Context, k key) error {
 	at := *e // what to tell: the entry may change meanwhile
 	l.mu.Unlock()
 
-	done, err := l.told(ctx, k, at)
+	done, err := l.told(ctx, k, &at)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +169,7 @@ func (l *Limiter) tell(ctx context.Context, k key) error {
 		return nil // another call has answered for it
 	}
 	if at.stage == settled && (err == nil || done) {
-		e.applied = true
+		e.applied, e.shard = true, at.shard
 	}
 	switch {
 	case err != nil:
@@ -187,28 +188,33 @@ func (l *Limiter) tell(ctx context.Context, k key) error {
 }
 
 // told makes the calls. done says that a reservation was cancelled or, along with an error, that the first of two calls was made.
-func (l *Limiter) told(ctx context.Context, k key, e entry) (done bool, err error) {
+func (l *Limiter) told(ctx context.Context, k key, e *entry) (done bool, err error) {
 	switch e.stage {
 	case drawn:
 		_, err = ask(ctx, l, l.endTime(), func(ctx context.Context) (limit.Consumption, error) {
-			return l.store.Consume(ctx, limit.ConsumeRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Spread: e.spread, Scopes: e.scopes,
+			return l.store.Consume(ctx, limit.ConsumeRequest{Shard: k.shard, Earlier: e.earlier, Subject: k.subject, RequestID: k.id, Spread: e.spread, Scopes: e.scopes,
 				Tokens: e.tokens, Lease: e.lease})
 		})
 	case cancelled, held:
 		return ask(ctx, l, l.endTime(), func(ctx context.Context) (bool, error) {
-			return l.store.Cancel(ctx, limit.CancelRequest{Shard: k.shard, Subject: k.subject, RequestID: k.id, Spread: e.spread, Scopes: e.scopes, Meta: e.meta})
+			return l.store.Cancel(ctx, limit.CancelRequest{Shard: k.shard, Earlier: e.earlier, Subject: k.subject, RequestID: k.id, Spread: e.spread, Scopes: e.scopes, Meta: e.meta})
 		})
 	case settled, noted:
-		if e.stage == settled && !e.applied {
+		if e.stage == noted {
+			e.shard = k.shard
+		} else if !e.applied {
 			r := e.settle
 			r.Age = max(0, l.o.Now().Sub(e.ended))
-			if _, err = l.settleInStore(ctx, r); err != nil {
+			r.Anyway = r.Age > patience
+			s, err := l.settleInStore(ctx, r)
+			if err != nil {
 				return false, err
 			}
+			e.shard = s.Shard
 		}
 		if e.stage == noted || e.emitted {
 			_, err = ask(ctx, l, l.endTime(), func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, l.store.MarkEmitted(ctx, k.shard, k.subject, k.id)
+				return struct{}{}, l.store.MarkEmitted(ctx, e.shard, k.subject, k.id)
 			})
 		}
 		return true, err

@@ -35,6 +35,7 @@ type entry struct {
 	doubtful bool // the store may have granted it, too: it is to give that up
 	spread   limit.Spread
 	scopes   []limit.Scope
+	earlier  []int  // where else the store may know it
 	meta     string // of the check that the store may have granted
 
 	at              time.Time     // when it was granted here
@@ -45,7 +46,8 @@ type entry struct {
 	settle     limit.SettleRequest
 	settlement limit.Settlement // what the event is made from, again and again the same
 	ended      time.Time        // when that was made, by this instance's clock
-	applied    bool             // the store knows the settlement
+	applied    bool             // the store knows the settlement,
+	shard      int              // and has it there
 	emitted    bool             // the event is durable
 
 	due    time.Time // when Due offers it; zero: never

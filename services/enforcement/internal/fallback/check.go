@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tollgate-dev/tollgate/pkg/limit"
+	"github.com/tollgate-dev/tollgate/pkg/subject"
 )
 
 // grant is what is known here of one of the store's grants.
@@ -24,7 +27,7 @@ func (l *Limiter) Check(ctx context.Context, r limit.CheckRequest) (limit.Decisi
 	if err := r.Validate(); err != nil {
 		return limit.Decision{}, err
 	}
-	k := key{r.Shard, r.Subject, r.RequestID}
+	k := l.keyOf(r.Shard, r.Earlier, r.Subject, r.RequestID)
 	err := errNotAsked
 	if r.DryRun || !l.here(k) {
 		var d limit.Decision
@@ -42,6 +45,28 @@ func (l *Limiter) Check(ctx context.Context, r limit.CheckRequest) (limit.Decisi
 		l.m.decided(r.Away, d.Allowed, err)
 	}
 	return d, err
+}
+
+// keyOf is what a request is known by here: where its payer was when it was granted, if that is known here; else where its payer is.
+func (l *Limiter) keyOf(shard int, earlier []int, s subject.Subject, id uuid.UUID) key {
+	k := key{shard, s, id}
+	if len(earlier) == 0 {
+		return k
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.knownAs(k, earlier)
+}
+
+// knownAs is keyOf. l.mu is held.
+func (l *Limiter) knownAs(k key, earlier []int) key {
+	for _, shard := range append([]int{k.shard}, earlier...) {
+		at := key{shard, k.subject, k.id}
+		if l.book.entries[at] != nil || l.granter(at) {
+			return at
+		}
+	}
+	return k
 }
 
 // here says whether a request is this instance's to answer for, whether or not the store is away.

@@ -23,6 +23,9 @@
 // A payer that is spread over several shards of the store is one here. A settle of what is known only (Known) finds what this instance has
 // granted, or the store has granted to it.
 //
+// A payer that moves while the store is away is carried along when it is back. A request is known here by where its payer was when it was granted; its end says where
+// that may have been (Earlier), and so does the question to another instance.
+//
 // A version fence can't be asked; the quota is the caller's cached one, or Postgres's.
 //
 // An outage begins with an empty memory, but for what an earlier one has left: what a subject consumed just before is unknown here. So in

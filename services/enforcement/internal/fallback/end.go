@@ -15,7 +15,7 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 	if err := r.Validate(); err != nil {
 		return limit.Settlement{}, err
 	}
-	k := key{r.Shard, r.Subject, r.RequestID}
+	k := l.keyOf(r.Shard, r.Earlier, r.Subject, r.RequestID)
 	if l.here(k) {
 		return l.settleHere(ctx, k, r)
 	}
@@ -27,7 +27,7 @@ func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Sett
 		if !l.room(ctx, k) {
 			return limit.Settlement{}, ErrFull // before another instance gives it up
 		}
-		switch a := l.others(ctx, askTime, Question{Shard: r.Shard, Subject: r.Subject, RequestID: r.RequestID, Ended: true, Actual: r.Actual}); {
+		switch a := l.others(ctx, askTime, Question{Shard: r.Shard, Earlier: r.Earlier, Subject: r.Subject, RequestID: r.RequestID, Ended: true, Actual: r.Actual}); {
 		case a.Held != nil:
 			return l.adopt(ctx, k, r, *a.Held)
 		case a.Granted != nil && err != nil:
@@ -74,7 +74,7 @@ func (l *Limiter) settleHere(ctx context.Context, k key, r limit.SettleRequest) 
 	defer l.mu.Unlock()
 	e := l.book.entries[k]
 	if e != nil && (e.stage == settled || e.stage == noted) {
-		return l.endedHere(e), nil
+		return l.endedHere(k, e), nil
 	}
 	if _, known := l.grants.Peek(k); r.Known && !known && (e == nil || e.stage == cancelled) {
 		return limit.Settlement{Status: limit.Unknown, At: l.o.Now().UTC(), Degraded: true}, nil
@@ -88,12 +88,13 @@ func (l *Limiter) settleHere(ctx context.Context, k key, r limit.SettleRequest) 
 		e = &entry{scopes: r.Scopes}
 	}
 	here := r
+	here.Earlier = nil
 	here.Shard, here.Spread, here.Scopes = together, limit.Spread{}, l.scopes(r.Scopes, e.open)
 	s, err := l.asks().Settle(ctx, here)
 	if err != nil {
 		return s, err
 	}
-	s.Degraded = true
+	s.Degraded, s.Shard, s.Charged = true, k.shard, nil
 	if s.Status == limit.AlreadySettled {
 		return s, nil // the store was told, and its event is durable
 	}
@@ -150,14 +151,14 @@ func (l *Limiter) Consume(ctx context.Context, r limit.ConsumeRequest) (limit.Co
 	if err := r.Validate(); err != nil {
 		return limit.Consumption{}, err
 	}
-	k := key{r.Shard, r.Subject, r.RequestID}
+	k := l.keyOf(r.Shard, r.Earlier, r.Subject, r.RequestID)
 	if !l.here(k) {
 		c, err := ask(ctx, l, l.o.Share, func(ctx context.Context) (limit.Consumption, error) { return l.store.Consume(ctx, r) })
 		if isStale(err) {
 			return c, err
 		}
 		if (err != nil || c.Status == limit.ReservationUnknown) && !l.drawing(k) {
-			q := Question{Shard: r.Shard, Subject: r.Subject, RequestID: r.RequestID, Tokens: r.Tokens, Lease: r.Lease}
+			q := Question{Shard: r.Shard, Earlier: r.Earlier, Subject: r.Subject, RequestID: r.RequestID, Tokens: r.Tokens, Lease: r.Lease}
 			if a := l.others(ctx, l.o.Share/2, q); a.Consumption != nil {
 				return l.drawnThere(ctx, r, *a.Consumption)
 			}
@@ -225,7 +226,7 @@ func (l *Limiter) goOn(ctx context.Context, k key, e *entry, r limit.ConsumeRequ
 		l.overflow(ctx, "consume")
 		return limit.Consumption{}, ErrFull
 	}
-	e.spread, e.scopes, e.lease = r.Spread, r.Scopes, r.Lease
+	e.spread, e.scopes, e.lease, e.earlier = r.Spread, r.Scopes, r.Lease, r.Earlier
 	e.tokens = min(e.tokens+r.Tokens, limit.MaxAmount)
 	lease := r.Lease
 	if lease == 0 {
@@ -235,10 +236,8 @@ func (l *Limiter) goOn(ctx context.Context, k key, e *entry, r limit.ConsumeRequ
 	return limit.Consumption{Status: limit.ReservationOpen, Allowed: true, At: s.At, LeaseUntil: s.At.Add(lease), Scopes: s.Scopes, Degraded: true}, err
 }
 
-// Transfer moves room in the store. While that is away there is nothing to move in, and what was to be moved is not kept.
-func (l *Limiter) Transfer(ctx context.Context, r limit.TransferRequest) (limit.Transferred, error) {
-	return ask(ctx, l, l.endTime(), func(ctx context.Context) (limit.Transferred, error) { return l.store.Transfer(ctx, r) })
-}
+// carryTime is how long a move may take: nobody waits for it but who reads a quota anew, and hundreds of moves of hundreds of scopes are made as one.
+const carryTime = 2 * time.Second
 
 // Carry implements limit.Carrier. While the store is away nothing is asked there that could find too little. The caller asks again when the
 // store is back: then what it has cached is dropped, for its subscription to changes broke.
@@ -246,7 +245,7 @@ func (l *Limiter) Carry(ctx context.Context, r limit.CarryRequest) error {
 	if l.away() {
 		return nil
 	}
-	_, err := ask(ctx, l, l.endTime(), func(ctx context.Context) (struct{}, error) { return struct{}{}, l.store.Carry(ctx, r) })
+	_, err := ask(ctx, l, carryTime, func(ctx context.Context) (struct{}, error) { return struct{}{}, l.store.Carry(ctx, r) })
 	return err
 }
 
@@ -264,11 +263,11 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 	if err := (limit.CheckRequest{Scopes: r.Scopes}).Validate(); err != nil {
 		return false, err
 	}
-	k := key{r.Shard, r.Subject, r.RequestID}
+	k := l.keyOf(r.Shard, r.Earlier, r.Subject, r.RequestID)
 	if !l.here(k) {
 		done, err := ask(ctx, l, l.endTime(), func(ctx context.Context) (bool, error) { return l.store.Cancel(ctx, r) })
 		if !done && !l.granter(k) { // it may be another instance's
-			q := Question{Shard: r.Shard, Subject: r.Subject, RequestID: r.RequestID, Ended: true}
+			q := Question{Shard: r.Shard, Earlier: r.Earlier, Subject: r.Subject, RequestID: r.RequestID, Ended: true}
 			if a := l.others(ctx, askTime, q); a.Held != nil {
 				return a.Held.Status == limit.Settled, nil
 			}
@@ -295,7 +294,7 @@ func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, erro
 			return done, err
 		}
 	}
-	if !l.book.put(k, &entry{spread: r.Spread, scopes: r.Scopes, meta: r.Meta}, cancelled) {
+	if !l.book.put(k, &entry{spread: r.Spread, scopes: r.Scopes, earlier: r.Earlier, meta: r.Meta}, cancelled) {
 		l.overflow(ctx, "cancel")
 		return false, ErrFull
 	}

@@ -27,7 +27,7 @@ var errNotAsked = errors.New("the store was not asked")
 
 // Store is the limiter that decides for all instances, as long as it answers.
 type Store interface {
-	limit.Lender
+	limit.Limiter
 	limit.Carrier
 	// DueShards gives the shards in which Due may find something.
 	DueShards(ctx context.Context) ([]int, error)
@@ -93,7 +93,7 @@ type Limiter struct {
 }
 
 var (
-	_ limit.Lender  = (*Limiter)(nil)
+	_ limit.Limiter = (*Limiter)(nil)
 	_ limit.Carrier = (*Limiter)(nil)
 )
 

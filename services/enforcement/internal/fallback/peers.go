@@ -14,6 +14,7 @@ import (
 // Question is what an instance asks the others about a request that it doesn't know: it has ended, or it goes on.
 type Question struct {
 	Shard     int
+	Earlier   []int // where its payer was before
 	Subject   subject.Subject
 	RequestID uuid.UUID
 
@@ -145,7 +146,7 @@ func (l *Limiter) others(ctx context.Context, most time.Duration, q Question) An
 func (l *Limiter) Answer(ctx context.Context, q Question) (Answer, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := key{q.Shard, q.Subject, q.RequestID}
+	k := l.knownAs(key{q.Shard, q.Subject, q.RequestID}, q.Earlier)
 	e := l.book.entries[k]
 	switch {
 	case e != nil && e.stage == held && q.Ended:
@@ -155,7 +156,7 @@ func (l *Limiter) Answer(ctx context.Context, q Question) (Answer, error) {
 		c.Scopes = nil
 		return Answer{Consumption: &c}, err
 	case e != nil && (e.stage == settled || e.stage == noted) && q.Ended:
-		s := l.endedHere(e)
+		s := l.endedHere(k, e)
 		return Answer{Held: &s}, nil
 	case e != nil && (e.stage == settled || e.stage == noted):
 		return Answer{Consumption: &limit.Consumption{Status: limit.ReservationEnded, At: l.o.Now().UTC()}}, nil
@@ -190,24 +191,25 @@ func (l *Limiter) giveUp(ctx context.Context, k key, e *entry, q Question) (Answ
 }
 
 // endedHere is the settlement of a request that has ended here before. l.mu is held.
-func (l *Limiter) endedHere(e *entry) limit.Settlement {
+func (l *Limiter) endedHere(k key, e *entry) limit.Settlement {
 	if e.stage == noted {
-		return limit.Settlement{Status: limit.AlreadySettled, At: l.o.Now().UTC(), Emitted: true, Degraded: true}
+		return limit.Settlement{Status: limit.AlreadySettled, At: l.o.Now().UTC(), Emitted: true, Degraded: true, Shard: k.shard}
 	}
 	s := e.settlement
-	s.Status, s.At, s.Emitted = limit.AlreadySettled, l.o.Now().UTC(), e.emitted
+	s.Status, s.At, s.Emitted, s.Shard = limit.AlreadySettled, l.o.Now().UTC(), e.emitted, k.shard
 	return s
 }
 
 // adopt makes a request this instance's that another one has granted and given up.
 func (l *Limiter) adopt(ctx context.Context, k key, r limit.SettleRequest, s limit.Settlement) (limit.Settlement, error) {
+	s.Shard = k.shard
 	if s.Status == limit.AlreadySettled {
 		return s, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.book.entries[k]; e != nil && (e.stage == settled || e.stage == noted) {
-		return l.endedHere(e), nil // by another record at the same time
+		return l.endedHere(k, e), nil // by another record at the same time
 	}
 	r.Known = false
 	s.Meta = r.Meta

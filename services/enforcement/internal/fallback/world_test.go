@@ -39,6 +39,7 @@ type store struct {
 	fault   fault
 	calls   int
 	settles map[uuid.UUID]int // how many met an open or unknown reservation
+	plain   bool              // who asks spreads requests over shards himself
 }
 
 func (s *store) Carry(context.Context, limit.CarryRequest) error { return nil }
@@ -69,13 +70,21 @@ func call[T any](ctx context.Context, s *store, do func() (T, error)) (out T, er
 	return out, err
 }
 
+// spreader finds requests whose payer has moved.
+func (s *store) spreader() limit.Limiter {
+	if s.plain {
+		return s.Memory
+	}
+	return limit.Spreader{Lender: s.Memory}
+}
+
 func (s *store) Check(ctx context.Context, r limit.CheckRequest) (limit.Decision, error) {
-	return call(ctx, s, func() (limit.Decision, error) { return s.Memory.Check(ctx, r) })
+	return call(ctx, s, func() (limit.Decision, error) { return s.spreader().Check(ctx, r) })
 }
 
 func (s *store) Settle(ctx context.Context, r limit.SettleRequest) (limit.Settlement, error) {
 	return call(ctx, s, func() (limit.Settlement, error) {
-		out, err := s.Memory.Settle(ctx, r)
+		out, err := s.spreader().Settle(ctx, r)
 		if err == nil && out.Status != limit.AlreadySettled {
 			s.mu.Lock()
 			if s.settles != nil {
@@ -88,11 +97,11 @@ func (s *store) Settle(ctx context.Context, r limit.SettleRequest) (limit.Settle
 }
 
 func (s *store) Consume(ctx context.Context, r limit.ConsumeRequest) (limit.Consumption, error) {
-	return call(ctx, s, func() (limit.Consumption, error) { return s.Memory.Consume(ctx, r) })
+	return call(ctx, s, func() (limit.Consumption, error) { return s.spreader().Consume(ctx, r) })
 }
 
 func (s *store) Cancel(ctx context.Context, r limit.CancelRequest) (bool, error) {
-	return call(ctx, s, func() (bool, error) { return s.Memory.Cancel(ctx, r) })
+	return call(ctx, s, func() (bool, error) { return s.spreader().Cancel(ctx, r) })
 }
 
 func (s *store) MarkEmitted(ctx context.Context, shard int, sub subject.Subject, id uuid.UUID) error {

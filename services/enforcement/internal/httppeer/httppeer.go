@@ -28,6 +28,7 @@ const Path = "/internal/instances/ask"
 // question and answer are what goes over the wire. Durations and lengths in ms.
 type question struct {
 	Shard       int64     `json:"shard"`
+	Earlier     []int     `json:"earlier,omitempty"`
 	Subject     string    `json:"subject"`
 	RequestID   uuid.UUID `json:"request_id"`
 	Ended       bool      `json:"ended"`
@@ -100,7 +101,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Ask implements fallback.Peers. The context bounds it.
 func (c *Client) Ask(ctx context.Context, addr string, q fallback.Question) (fallback.Answer, error) {
-	body, err := json.Marshal(question{int64(q.Shard), q.Subject.String(), q.RequestID, q.Ended, q.Actual[:], q.Tokens, q.Lease.Milliseconds()})
+	body, err := json.Marshal(question{int64(q.Shard), q.Earlier, q.Subject.String(), q.RequestID, q.Ended, q.Actual[:], q.Tokens, q.Lease.Milliseconds()})
 	if err != nil {
 		return fallback.Answer{}, err
 	}
@@ -194,7 +195,7 @@ func told(k fallback.Answer) answer {
 }
 
 func (q question) checked() (fallback.Question, error) {
-	out := fallback.Question{Shard: int(q.Shard), RequestID: q.RequestID, Ended: q.Ended, Tokens: q.Tokens, Lease: time.Duration(q.LeaseMillis) * time.Millisecond}
+	out := fallback.Question{Shard: int(q.Shard), Earlier: q.Earlier, RequestID: q.RequestID, Ended: q.Ended, Tokens: q.Tokens, Lease: time.Duration(q.LeaseMillis) * time.Millisecond}
 	var faults []problem.FieldError
 	bad := func(field, format string, args ...any) {
 		faults = append(faults, problem.FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
@@ -205,6 +206,11 @@ func (q question) checked() (fallback.Question, error) {
 	}
 	if q.Shard < 0 || q.Shard >= subject.Shards {
 		bad("shard", "must be from 0 to %d, is %d", subject.Shards-1, q.Shard)
+	}
+	for _, shard := range q.Earlier {
+		if shard < 0 || shard >= subject.Shards {
+			bad("earlier", "shards must be from 0 to %d, one is %d", subject.Shards-1, shard)
+		}
 	}
 	if len(q.Actual) > len(out.Actual) {
 		bad("actual", "has %d amounts, at most %d are known", len(q.Actual), len(out.Actual))

@@ -52,7 +52,7 @@ func TestQuestionsAndAnswersArriveAsTheyWere(t *testing.T) {
 	reserved[limit.Tokens] = limit.MaxAmount
 	questions := []fallback.Question{
 		{Shard: 3, Subject: subject.Subject{Kind: subject.APIKey, ID: "k1"}, RequestID: uuid.New(), Ended: true, Actual: reserved},
-		{Subject: subject.Subject{Kind: subject.User, ID: "u1"}, RequestID: uuid.New(), Tokens: 7, Lease: 90 * time.Second},
+		{Earlier: []int{0, 255}, Subject: subject.Subject{Kind: subject.User, ID: "u1"}, RequestID: uuid.New(), Tokens: 7, Lease: 90 * time.Second},
 	}
 	for name, want := range map[string]fallback.Answer{
 		"nothing": {},
@@ -71,7 +71,7 @@ func TestQuestionsAndAnswersArriveAsTheyWere(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: got %+v, %v", name, got, err)
 			}
-			if len(k.asked) != 1 || k.asked[0] != q {
+			if len(k.asked) != 1 || !reflect.DeepEqual(k.asked[0], q) {
 				t.Errorf("%s: asked %+v, want %+v", name, k.asked, q)
 			}
 		}
@@ -99,6 +99,7 @@ func TestAFaultyQuestionIsRefusedByItsField(t *testing.T) {
 		`{"subject":"nobody",` + id + `}`:                                     "subject",
 		`{"subject":"user:u1","shard":-1,` + id + `}`:                         "shard",
 		`{"subject":"user:u1","shard":99999,` + id + `}`:                      "shard",
+		`{"subject":"user:u1","earlier":[256],` + id + `}`:                    "earlier",
 		`{"subject":"user:u1","actual":[-1],` + id + `}`:                      "actual",
 		`{"subject":"user:u1","tokens":9007199254740992,` + id + `}`:          "actual",
 		`{"subject":"user:u1","lease_ms":-5,` + id + `}`:                      "lease_ms",

@@ -13,6 +13,11 @@
 --           going on, limits are lifted for a while, or a number is larger. Empty buckets say nothing: only the part from ; on is kept of them.
 -- Leases have no owner here: a reservation knows when its own ends.
 --
+-- A scope whose payer has moved leaves word in place of its state: ><move>;<move>;<the state it had>. The first says where it is now, the second by which
+-- move it was frozen: that one has brought the state along, once its marks are in all shards that it goes to (take.lua, put.lua). A move is
+-- "<shards, comma separated> <fence> <version>". Nobody changes a frozen state. A scope that was shared out to several shards has a note of it in each:
+-- "<when, in ms> <move>". What was granted in one of them before lies in all of them.
+--
 -- Limits come as three arguments: the signature with its !, the packed state's format, and the limits' numbers, packed (prelude.lua).
 --
 -- All of it is one function: a function that is made costs in every call of a script, and the common check needs none of them.
@@ -133,12 +138,27 @@ local function library()
     return values, draining, table.concat(ids), changed, entries, i
   end
 
-  -- Brings a scope's state to now. Its limits are in ARGV from at on. Gives
+  -- Brings a scope's state to now. Its limits are in ARGV from at on; limits -1: they are those of its state. What has moved away is as if there was
+  -- nothing. Gives
   --   limits, count   how many limits, and how many entries the state has: further ones are of limits that are lifted for a while
   --   nums, values    the limits' three numbers each, and consumed and credit of each entry
   --   time, lag       of the state, and how far that lies ahead of now
   --   leases          ends in s and counts, in turn
   local function bring(limits, at, text, keep)
+    if text and sub(text, 1, 1) == '>' then text = nil end
+    if limits < 0 then
+      local scope = {limits = limits, count = 0, sig = '', nums = {}, values = {}, time = now, lag = 0, leases = false, text = text, draining = false, entries = {},
+        changed = false, open = 0, last = 0, had = 0, pays = false, id = false}
+      if text then
+        local time, order
+        scope.leases, time, order = decode(text)
+        if time then
+          if time > now then scope.time, scope.lag = time, time - now end
+          scope.values, scope.draining, scope.sig, scope.changed, scope.entries, scope.count = slowly(order, '', max(0, now - time), {}, true)
+        end
+      end
+      return scope
+    end
     -- All fields at once: a table that grows costs as much as the rest.
     local scope = {limits = limits, count = limits, sig = sub(ARGV[at], 1, -2), layout = ARGV[at + 1], nums = false, values = false, time = now, lag = 0,
       leases = false, text = text, draining = false, entries = false, changed = false, open = 0, last = 0, had = 0, pays = false, id = false}
@@ -194,9 +214,16 @@ local function library()
     end
   end
 
-  -- Counts a scope's open leases, and rewrites them: one that ends at drop less, one at take more (both in s), none that has ended.
+  -- Charges what a scope's own limits count of amounts, by kind; what is empty says nothing, not even that it is a limit.
+  local function add_own(scope, amounts)
+    local kinds = {R = 1, T = 2, I = 3, O = 4}
+    for i, b in ipairs(scope.entries) do add(scope.values, i, amounts[kinds[sub(b.id, 1, 1)]]) end
+  end
+
+  -- Counts a scope's open leases, and rewrites them: one that ends at drop less, one at take more (both in s), none that has ended. Tells whether one
+  -- was dropped.
   local function leases(scope, drop, take)
-    local old, out, open, last = scope.leases or {}, {}, 0, 0
+    local old, out, open, last, wanted = scope.leases or {}, {}, 0, 0, drop
     for k = 1, #old, 2 do
       local till, count = old[k], old[k + 1]
       if till * 1000 > now then
@@ -213,11 +240,12 @@ local function library()
       out[#out + 1], out[#out + 2] = take, 1
     end
     scope.open, scope.last, scope.leases = open, last, out
+    return wanted and not drop
   end
 
   -- The part of the state that the limits are in, and whether it is packed.
   local function state_of(scope)
-    if scope.limits == 0 then return '|' .. scope.time, false end
+    if scope.count == 0 then return '|' .. scope.time, false end
     local count, values, time = scope.count, scope.values, scope.time - EPOCH
     local packable = count == scope.limits and not scope.draining and time >= 0 and time < 1099511627776
     for i = 1, packable and count or 0 do packable = packable and values[2 * i - 1] <= 4294967295 end
@@ -262,5 +290,13 @@ local function library()
     end
   end
 
-  return bring, add, leases, state_of, store, drained
+  -- Where what was granted at a time lies, if it isn't here any more.
+  local function gone(text, part, granted_at)
+    local where = text and match(text, '^>([^;]*);')
+    if where or not part or granted_at == 0 then return where end
+    local at, to = match(part, '^(%d+) (.*)$')
+    return granted_at < tonumber(at) and to or nil
+  end
+
+  return bring, add, leases, state_of, store, drained, add_own, gone
 end

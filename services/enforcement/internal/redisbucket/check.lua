@@ -1,7 +1,8 @@
 -- One check: every limit of every scope, all or nothing, in one atomic step. A refused request changes no counter.
 --
 -- KEYS   n scopes' states, f fences, the tombstone, the shard's reservations; all in one hash slot
--- ARGV   1 now in ms, or '' for Redis's own time   2 mode: check | fresh | dry | status; fresh: nobody has used the request id   3 n   4 f
+-- ARGV   1 now in ms, or '' for Redis's own time   2 mode: check | fresh | known | dry | status; fresh: nobody has used the request id;
+--        known: grants nothing that was not granted before   3 n   4 f
 --        5 lease in ms   6 retention in ms   7 the request's field   8 what the reservation keeps: costs by kind, tokens and output tokens
 --        drawn, scopes, meta; then f versions, then for each scope: slots, 0 for unlimited, - for a slot that another shard holds, number of
 --        limits, and as bucket.lua has them signature, format and numbers: capacity, window in ms, and what is charged here: negative if others lend more
@@ -12,7 +13,8 @@
 --        code 1 granted, 0 refused, 2 granted before: nothing charged again; its lease is 0 if it was settled.
 --        One string, for a reply of many values costs more than the rest of the script.
 local mode, n, f = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local got = call('MGET', unpack(KEYS, 1, mode == 'check' and n + f + 1 or n + f))
+local asks = mode == 'check' or mode == 'known'
+local got = call('MGET', unpack(KEYS, 1, asks and n + f + 1 or n + f))
 
 for i = 1, f do
   local published = got[n + i]
@@ -21,16 +23,15 @@ end
 
 local lease_end = floor((now + ARGV[5] + 999) / 1000)
 local code, held = 1, nil
-if mode == 'check' then
+if asks then
   local known = call('HGET', KEYS[n + f + 2], ARGV[7]) or got[n + f + 1]
   if known then
     local state, till, known_until, reserved = match(known, '^(%a) %d+ (%d+) (%d+) (%d+ %d+ %d+ %d+)')
     if tonumber(known_until) > (state == 'H' and now - till or now) then
       code, held = 2, (state == 'H' and till or '0') .. ' ' .. reserved
       if state == 'H' then -- from now on it is this check's: what takes back an earlier one leaves it alone
-        local head, meta = match(known, '^(H %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %S+ )(.*)$')
-        local note = match(meta, '^@%d+;') or '' -- of a slot that another shard holds
-        call('HSET', KEYS[n + f + 2], ARGV[7], head .. note .. match(ARGV[8], '^%d+ %d+ %d+ %d+ %d+ %d+ %S+ (.*)$'))
+        local head = match(known, '^H %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %S+ ')
+        call('HSET', KEYS[n + f + 2], ARGV[7], head .. match(ARGV[8], '^%d+ %d+ %d+ %d+ %d+ %d+ %S+ (.*)$'))
       end
     end
   end

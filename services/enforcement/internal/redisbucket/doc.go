@@ -7,7 +7,9 @@
 //	tg:{shard}:o                     hash: every open reservation, and every settled one whose event is not known to be durable
 //	tg:{shard}:r:<subject>:<request> string: the tombstone of one whose event is
 //	tg:{shard}:v:<name>              string: the published version (package redisfence)
-//	tg:{shard}:m:<scope>:<name>:<version> string: the scope moved here with that version of its payer; tg:{shard}:c:… what it brought
+//	tg:{shard}:m:<scope>:<name>:<version> string: the scope moved here with that version of its payer, and what was moved in all
+//	tg:{shard}:p:<scope>             string: when the scope was shared out to several shards, and to which
+//	tg:{shard}:a:<subject>:<request>:…:<scope> string: a request that lies elsewhere was corrected here
 //
 // A scope's state is bytes (bucket.lua tells of their form), short enough that Redis keeps it in one piece with its header: 44 bytes at most, for three limits
 // of usual size. Redis has struct for that; the embedded one, which has not, a few lines of Lua (prelude.lua). The limits travel packed as well.
@@ -27,10 +29,17 @@
 // are found by looking through tg:{shard}:o: those are the requests in flight, not the past ones. A hot payer lies in several shards
 // (limit.Spreader), its reservations each in one.
 //
+// # Payers that move
+//
+// Carry takes a payer's scopes along, and word stays where they were (bucket.lua tells of its form). settle.lua and consume.lua, when they meet word, change
+// nothing and say where each scope is; adjust.lua corrects it there, once for a settlement, and then the first script does the rest (follow.go). All of it is kept for
+// limit.CarryFor. A scope that hasn't moved costs an end one more key to read, and a check nothing.
+//
 // # When something fails
 //
 // Redis away or slow: an error; the caller doesn't know whether the decision was made, and repeats it with the same request id, which
 // charges once. Script cache lost: go-redis sends the script again, no error. Redis restarted empty: all buckets are full,
 // until Restore has put back what the ledger remembers (app.RestoreBuckets). A caller
-// that dies: its slot returns when its lease ends, and Due settles its reservation by what it held.
+// that dies in the middle of a move: the next one who reads the payer's quota completes it; in the middle of an end: its repeat goes on; with a stream
+// or an answer on its way: its slot returns when its lease ends, and Due settles its reservation by what it held.
 package redisbucket

@@ -50,7 +50,9 @@ end
 -- A reservation lies in a hash of its shard, as text:
 --   H <checked at> <lease end> <known for, after that> <reserved: 4> <drawn: tokens, output> <scopes> <meta>     open
 --   S <checked at> <due> <known until> <reserved: 4> 0 0 - <length of the check's meta> <both metas>            settled, its event may not be durable
--- and, once its event is durable, in a key of its own that expires: E, in the form of S with empty metas. Times in ms.
+-- <scopes> are <kind>=<name>, comma separated, - for none; after one of which another shard holds the slot ~<kind>=<name>#<shard>, after one to which others have
+-- lent for each +<kind>=<name>#<shard>#<limit>=<amount>/…, a limit named as in a signature, without its capacity.
+-- And, once its event is durable, in a key of its own that expires: E, in the form of S with empty metas. Times in ms.
 local function settled(checked_at, due, retention, r, t, i, o, check_meta, meta)
   return format('S %s %d %d %s %s %s %s 0 0 - %d %s%s', checked_at, due, now + retention, r, t, i, o, #check_meta, check_meta, meta)
 end

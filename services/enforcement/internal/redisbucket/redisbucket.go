@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,8 @@ var (
 	consumeLua string
 	//go:embed transfer.lua
 	transferLua string
+	//go:embed adjust.lua
+	adjustLua string
 	//go:embed take.lua
 	takeLua string
 	//go:embed put.lua
@@ -44,7 +47,8 @@ var (
 	settleScript   = redis.NewScript(source(preludeLua, bucketLua, settleLua))
 	consumeScript  = redis.NewScript(source(preludeLua, bucketLua, consumeLua))
 	transferScript = redis.NewScript(source(preludeLua, bucketLua, transferLua))
-	takeScript     = redis.NewScript(source(preludeLua, takeLua))
+	adjustScript   = redis.NewScript(source(preludeLua, bucketLua, adjustLua))
+	takeScript     = redis.NewScript(source(preludeLua, bucketLua, takeLua))
 	putScript      = redis.NewScript(source(preludeLua, putLua))
 	dueScript      = redis.NewScript(source(preludeLua, dueLua))
 	emittedScript  = redis.NewScript(source(preludeLua, emittedLua))
@@ -86,7 +90,7 @@ func New(rdb redis.UniversalClient, o Options) *Limiter {
 
 // Load puts the scripts into Redis's cache, so that the first decision needn't.
 func (l *Limiter) Load(ctx context.Context) error {
-	for _, s := range []*redis.Script{checkScript, settleScript, consumeScript, transferScript, takeScript, putScript, dueScript, emittedScript} {
+	for _, s := range []*redis.Script{checkScript, settleScript, consumeScript, transferScript, adjustScript, takeScript, putScript, dueScript, emittedScript} {
 		if err := s.Load(ctx, l.rdb).Err(); err != nil {
 			return fmt.Errorf("load the limiter's scripts: %w", err)
 		}
@@ -107,6 +111,8 @@ func (l *Limiter) Check(ctx context.Context, r limit.CheckRequest) (limit.Decisi
 	switch {
 	case r.DryRun:
 		mode = "dry"
+	case r.Known:
+		mode = "known"
 	case r.Fresh:
 		mode = "fresh"
 	}
@@ -137,8 +143,11 @@ func (l *Limiter) check(ctx context.Context, r limit.CheckRequest, mode string) 
 		return limit.Decision{}, fmt.Errorf("check on redis: %w", err)
 	}
 	code, at, found := answer.code, time.UnixMilli(answer.now).UTC(), answer.found
+	if mode == "known" && code != 2 {
+		return limit.Decision{At: at}, nil
+	}
 	d := limit.Conclude(r, code != 0 || mode == "status", at, found)
-	if d.Allowed && (mode == "check" || mode == "fresh") {
+	if d.Allowed && (mode == "check" || mode == "fresh" || mode == "known") {
 		d.Repeated, d.Reserved = code == 2, r.Cost
 		if d.Repeated {
 			d.Reserved = answer.reserved
@@ -213,6 +222,19 @@ func keysOf(shard int, scopes []limit.Scope, member string, fences []limit.Fence
 	return append(keys, tombstoneKey(shard, member), reservationsKey(shard))
 }
 
+// endKeys gives the keys of a script that ends a request, or has it go on.
+func endKeys(shard int, scopes []limit.Scope, member string, fences []limit.Fence) []string {
+	n, keys := len(scopes), keysOf(shard, scopes, member, fences)
+	for _, s := range scopes {
+		keys = slices.Insert(keys, n, partedKey(shard, s.Name))
+		n++
+	}
+	return keys
+}
+
+// partedKey notes that a scope was shared out to several shards, and when.
+func partedKey(shard int, scope string) string { return prefix(shard) + "p:" + scope }
+
 func tombstoneKey(shard int, member string) string { return prefix(shard) + "r:" + member }
 
 func reservationsKey(shard int) string { return prefix(shard) + "o" }
@@ -232,9 +254,13 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 	member, held := memberOf(r.Subject, r.RequestID), make([]string, 0, len(r.Scopes))
 	for _, s := range r.Scopes {
 		held = append(held, scopeID(s))
-		if _, lent := s.Lent(); lent {
-			held = append(held, "~"+scopeID(s))
+		if at, lent := s.SlotAt(); lent {
+			held = append(held, "~"+scopeID(s)+"#"+strconv.Itoa(at))
 		}
+	}
+	held = append(held, loansOf(r.Scopes)...)
+	if len(held) == 0 {
+		held = []string{"-"}
 	}
 	keeps := fmt.Sprintf("%d %d %d %d %d %d %s %s", r.Cost[limit.Requests], r.Cost[limit.Tokens], r.Cost[limit.InputTokens], r.Cost[limit.OutputTokens],
 		r.Drawn[limit.Tokens], r.Drawn[limit.OutputTokens], strings.Join(held, ","), r.Meta)
@@ -244,9 +270,8 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 		args = append(args, f.Version)
 	}
 	for _, s := range r.Scopes {
-		lent, slotLent := s.Lent()
-		slots := any(s.Slots)
-		if slotLent {
+		lent, slots := s.Lent(), any(s.Slots)
+		if _, slotLent := s.SlotAt(); slotLent {
 			slots = "-"
 		}
 		args = appendLimits(append(args, slots), s.Limits, func(j int) int64 {
@@ -262,13 +287,17 @@ func (l *Limiter) checkCall(r limit.CheckRequest, mode string) (keys []string, a
 // appendCounted adds what settle.lua and consume.lua take of each scope.
 func appendCounted(args []any, scopes []limit.Scope) []any {
 	for _, s := range scopes {
-		id := scopeID(s)
-		if s.IfHeld {
-			id = "?" + id
-		}
-		args = appendLimits(append(args, id), s.Limits, func(j int) int64 { return int64(s.Limits[j].Counted) + 1 })
+		args = appendKinds(append(args, scopeID(s)), s)
 	}
 	return args
+}
+
+// appendKinds adds a scope's limits with what they count, or that they are those of its state.
+func appendKinds(args []any, s limit.Scope) []any {
+	if s.Own() {
+		return append(args, -1, "", "", "")
+	}
+	return appendLimits(args, s.Limits, func(j int) int64 { return int64(s.Limits[j].Counted) + 1 })
 }
 
 // integers reads the first n values of a script's answer.
@@ -298,73 +327,6 @@ func numbers(texts []string) ([]int64, error) {
 		out[i] = v
 	}
 	return out, nil
-}
-
-var statuses = map[int64]limit.SettleStatus{1: limit.Settled, 2: limit.AlreadySettled, 3: limit.Unknown}
-
-// Settle implements limit.Limiter.
-func (l *Limiter) Settle(ctx context.Context, r limit.SettleRequest) (limit.Settlement, error) {
-	if err := r.Validate(); err != nil {
-		return limit.Settlement{}, err
-	}
-	mode := "any"
-	if r.Known {
-		mode = "known"
-	}
-	reply, err := l.settle(ctx, r, mode)
-	if err != nil {
-		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
-	}
-	return settlement(reply)
-}
-
-// Cancel implements limit.Limiter.
-func (l *Limiter) Cancel(ctx context.Context, r limit.CancelRequest) (bool, error) {
-	if err := (limit.SettleRequest{Scopes: r.Scopes}).Validate(); err != nil {
-		return false, err
-	}
-	reply, err := l.settle(ctx, limit.SettleRequest{Shard: r.Shard, Subject: r.Subject, RequestID: r.RequestID, Scopes: r.Scopes, Meta: r.Meta}, "cancel")
-	if err == nil {
-		var s limit.Settlement
-		if s, err = settlement(reply); err == nil {
-			return s.Status == limit.Settled, nil
-		}
-	}
-	return false, fmt.Errorf("cancel on redis: %w", err)
-}
-
-func (l *Limiter) settle(ctx context.Context, r limit.SettleRequest, mode string) ([]any, error) {
-	member := memberOf(r.Subject, r.RequestID)
-	args := appendCounted([]any{l.clock(), len(r.Scopes), limit.Retention.Milliseconds(), member, r.Actual[limit.Requests], r.Actual[limit.Tokens],
-		r.Actual[limit.InputTokens], r.Actual[limit.OutputTokens], r.Meta, limit.EmitGrace.Milliseconds(), mode, r.Age.Milliseconds()}, r.Scopes)
-	return settleScript.Run(ctx, l.rdb, keysOf(r.Shard, r.Scopes, member, nil), args...).Slice()
-}
-
-func settlement(reply []any) (limit.Settlement, error) {
-	if len(reply) != 11 {
-		return limit.Settlement{}, fmt.Errorf("settle on redis: the script answered %d values, want 11", len(reply))
-	}
-	n, err := integers(reply, 7)
-	if err != nil {
-		return limit.Settlement{}, fmt.Errorf("settle on redis: %w", err)
-	}
-	checkMeta, ok1 := reply[7].(string)
-	meta, ok2 := reply[8].(string)
-	emitted, ok3 := reply[9].(int64)
-	status, ok4 := statuses[n[0]]
-	leaseWas, ok5 := reply[10].(int64)
-	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 {
-		return limit.Settlement{}, errors.New("settle on redis: the script's answer has another shape")
-	}
-	s := limit.Settlement{Status: status, At: time.UnixMilli(n[1]).UTC(), CheckMeta: checkMeta, Meta: meta, Emitted: emitted == 1,
-		Reserved: limit.Amounts{limit.Requests: n[3], limit.Tokens: n[4], limit.InputTokens: n[5], limit.OutputTokens: n[6]}}
-	if n[2] != 0 {
-		s.CheckedAt = time.UnixMilli(n[2]).UTC()
-	}
-	if leaseWas != 0 {
-		s.LeaseWas = time.UnixMilli(leaseWas).UTC()
-	}
-	return s, nil
 }
 
 // MarkEmitted implements limit.Limiter.

@@ -37,3 +37,7 @@ func TestMiniredisConforms(t *testing.T) { limittest.Run(t, mini) }
 func TestMiniredisAnswersLikeTheModel(t *testing.T) {
 	limittest.Differential(t, 1, 20_000, memory, mini)
 }
+
+func TestMiniredisFollowsWhoeverMoves(t *testing.T)    { limittest.RunMover(t, mini) }
+func TestRealRedisFollowsWhoeverMoves(t *testing.T)    { limittest.RunMover(t, realServer(t)) }
+func TestRedisClusterFollowsWhoeverMoves(t *testing.T) { limittest.RunMover(t, realCluster(t)) }

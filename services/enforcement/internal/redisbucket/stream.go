@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,55 +15,137 @@ import (
 	"github.com/tollgate-dev/tollgate/pkg/subject"
 )
 
-// Consume implements limit.Limiter.
+// Consume implements limit.Limiter. Scopes whose payer has moved pay where they lie first, and then the rest in one step; if that refuses, they have
+// it back.
 func (l *Limiter) Consume(ctx context.Context, r limit.ConsumeRequest) (limit.Consumption, error) {
 	if err := r.Validate(); err != nil {
 		return limit.Consumption{}, err
 	}
-	member := memberOf(r.Subject, r.RequestID)
-	args := []any{l.clock(), len(r.Scopes), len(r.Fences), leaseMillis(r.Lease), limit.Retention.Milliseconds(), member, r.Tokens, 0}
-	for _, f := range r.Fences {
-		args = append(args, f.Version)
+	c, err := l.consume(ctx, r)
+	if err != nil {
+		return limit.Consumption{}, fmt.Errorf("consume on redis: %w", err)
 	}
-	args = appendCounted(args, r.Scopes)
-	args = appendLent(args, 7, r.Scopes)
-	reply, err := consumeScript.Run(ctx, l.rdb, keysOf(r.Shard, r.Scopes, member, r.Fences), args...).Slice()
-	if err == nil {
-		var c limit.Consumption
-		if c, err = consumption(r, reply); err == nil {
-			return c, nil
-		}
-	}
-	return limit.Consumption{}, fmt.Errorf("consume on redis: %w", err)
+	return c, nil
 }
 
-func consumption(r limit.ConsumeRequest, reply []any) (limit.Consumption, error) {
-	n, err := integers(reply, 3)
-	if err != nil {
-		return limit.Consumption{}, err
-	}
-	if n[0] == -1 {
-		return limit.Consumption{}, &limit.StaleError{Name: r.Fences[n[1]-1].Name, Published: n[2]}
-	}
-	if len(reply) != 7+3*len(r.Scopes) {
-		return limit.Consumption{}, errors.New("the script's answer has another shape")
-	}
-	if n, err = integers(reply, 4); err != nil {
-		return limit.Consumption{}, err
-	}
-	extra, err := integers(reply[5:], 2)
-	meta, ok := reply[4].(string)
-	if err != nil || !ok {
-		return limit.Consumption{}, errors.New("the script's answer has another shape")
-	}
-	pays, found := make([]bool, len(r.Scopes)), make([]limit.Observed, len(r.Scopes))
-	for i, s := range r.Scopes {
-		pays[i] = reply[7+3*i] == int64(1)
-		if found[i], err = observedIn(s, n[1], reply[8+3*i:]); err != nil {
+func (l *Limiter) consume(ctx context.Context, r limit.ConsumeRequest) (limit.Consumption, error) {
+	member, here := memberOf(r.Subject, r.RequestID), r
+	here.Scopes = r.Spread.Shares(r.Scopes, r.Shard)
+	var there elsewhere
+	for range followTries {
+		args := []any{l.clock(), len(r.Scopes), len(r.Fences), leaseMillis(r.Lease), limit.Retention.Milliseconds(), member, r.Tokens, 0, lease0(there.until),
+			joined(there.ids), there.extra[limit.Tokens], there.extra[limit.OutputTokens], len(there.lacking) > 0, joined(loansOf(here.Scopes))}
+		for _, f := range r.Fences {
+			args = append(args, f.Version)
+		}
+		args = appendLent(appendCounted(args, here.Scopes), 7, here.Scopes)
+		reply, err := consumeScript.Run(ctx, l.rdb, endKeys(r.Shard, here.Scopes, member, r.Fences), args...).Slice()
+		if err != nil {
+			l.undo(ctx, there.charged)
+			return limit.Consumption{}, err
+		}
+		if len(reply) == 0 || reply[0] != int64(moved) {
+			c, held, err := consumption(here, reply)
+			if err != nil || !c.Allowed {
+				l.undo(ctx, there.charged)
+			}
+			if err != nil || c.Status != limit.ReservationOpen {
+				return c, err
+			}
+			for _, w := range there.lacking {
+				c.Refuse(w.scope, w.extra, w.found)
+			}
+			for id, shard := range lentSlots(held) { // if this fails the slot returns when the old lease ends
+				if !slices.Contains(there.ids, id) {
+					_, _ = l.correct(ctx, shard, "", correction{scope: bare(id), drop: c.LeaseWas.Unix(), take: c.LeaseUntil.Unix()})
+				}
+			}
+			return c, nil
+		}
+		if err := l.pay(ctx, r, reply, &there); err != nil {
+			l.undo(ctx, there.charged)
 			return limit.Consumption{}, err
 		}
 	}
-	c := limit.ConcludeConsume(r, limit.Amounts{limit.Tokens: extra[0], limit.OutputTokens: extra[1]}, pays, n[0] != 0, time.UnixMilli(n[1]).UTC(), found)
+	l.undo(ctx, there.charged)
+	return limit.Consumption{}, errMoving
+}
+
+// elsewhere is what scopes that have moved have paid for a consume, all of them the same, and its lease's new end.
+type elsewhere struct {
+	ids     []string
+	extra   limit.Amounts
+	until   int64 // s
+	charged []charge
+	lacking []lacking
+}
+
+// pay has the scopes that a consume's answer names as moved pay what is still wanted of each, all of them or none, and renews their leases.
+func (l *Limiter) pay(ctx context.Context, r limit.ConsumeRequest, reply []any, there *elsewhere) error {
+	n, err := integers(reply, 4)
+	if err != nil {
+		return err
+	}
+	if len(reply) < 10 || len(reply)%2 != 0 {
+		return errShape
+	}
+	extra, err := integers(reply[5:], 2)
+	if err != nil {
+		return errShape
+	}
+	l.undo(ctx, there.charged) // by an answer that is old
+	renewed := there.ids
+	*there = elsewhere{extra: limit.Amounts{limit.Tokens: extra[0], limit.OutputTokens: extra[1]}, until: n[2] / 1000}
+	for at := 8; at < len(reply); at += 2 {
+		id, where := fmt.Sprint(reply[at]), fmt.Sprint(reply[at+1])
+		c := correction{scope: scopeOf(id, r.Scopes), spread: r.Spread, amounts: there.extra}
+		c.fit, c.keep = !c.scope.Own(), c.scope.Own()
+		if !slices.Contains(renewed, id) {
+			c.drop, c.take = n[3]/1000, there.until
+		}
+		done, err := l.follow(ctx, where, c)
+		there.charged, there.lacking = append(there.charged, done.charged...), append(there.lacking, done.lacking...)
+		if err != nil {
+			return err
+		}
+		there.ids = append(there.ids, id)
+	}
+	if len(there.lacking) > 0 {
+		l.undo(ctx, there.charged)
+		there.charged = nil
+	}
+	return nil
+}
+
+// consumption reads the answer to a consume, and the scopes that its reservation holds.
+func consumption(r limit.ConsumeRequest, reply []any) (c limit.Consumption, held string, err error) {
+	n, err := integers(reply, 3)
+	if err != nil {
+		return limit.Consumption{}, "", err
+	}
+	if n[0] == -1 {
+		return limit.Consumption{}, "", &limit.StaleError{Name: r.Fences[n[1]-1].Name, Published: n[2]}
+	}
+	if len(reply) != 8+3*len(r.Scopes) {
+		return limit.Consumption{}, "", errShape
+	}
+	if n, err = integers(reply, 4); err != nil {
+		return limit.Consumption{}, "", err
+	}
+	extra, err := integers(reply[5:], 2)
+	meta, ok1 := reply[4].(string)
+	held, ok2 := reply[7].(string)
+	if err != nil || !ok1 || !ok2 {
+		return limit.Consumption{}, "", errShape
+	}
+	pays, found := make([]bool, len(r.Scopes)), make([]limit.Observed, len(r.Scopes))
+	for i, s := range r.Scopes {
+		pays[i] = reply[8+3*i] == int64(1)
+		if found[i], err = observedIn(s, n[1], reply[9+3*i:]); err != nil {
+			return limit.Consumption{}, "", err
+		}
+	}
+	c = limit.ConcludeConsume(r, limit.Amounts{limit.Tokens: extra[0], limit.OutputTokens: extra[1]}, pays, n[0] != 0, time.UnixMilli(n[1]).UTC(), found)
 	switch n[0] {
 	case 2:
 		c.Status, c.Allowed = limit.ReservationEnded, false
@@ -71,7 +154,7 @@ func consumption(r limit.ConsumeRequest, reply []any) (limit.Consumption, error)
 	default:
 		c.LeaseUntil, c.LeaseWas, c.CheckMeta = time.UnixMilli(n[2]).UTC(), time.UnixMilli(n[3]).UTC(), meta
 	}
-	return c, nil
+	return c, held, nil
 }
 
 // observedIn reads a scope's open leases and its state, the next two values of a script's answer.
@@ -88,7 +171,7 @@ func observedIn(s limit.Scope, now int64, reply []any) (limit.Observed, error) {
 func appendLent(args []any, at int, scopes []limit.Scope) []any {
 	before := len(args)
 	for _, s := range scopes {
-		lent, _ := s.Lent()
+		lent := s.Lent()
 		for j := range s.Limits {
 			if lent == nil {
 				args = append(args, 0)
@@ -109,7 +192,7 @@ func (l *Limiter) Transfer(ctx context.Context, r limit.TransferRequest) (limit.
 	if err := r.Validate(); err != nil {
 		return limit.Transferred{}, err
 	}
-	p, keys, args := prefix(r.Shard), make([]string, len(r.Scopes)), []any{l.clock(), len(r.Scopes)}
+	p, keys, args := prefix(r.Shard), make([]string, len(r.Scopes)), []any{l.clock(), len(r.Scopes), r.Keep}
 	for i, s := range r.Scopes {
 		line := r.Lines[i]
 		keys[i] = p + "b:" + s.Name
