@@ -106,7 +106,7 @@ var known sync.Map // a struct's type to its fields' indexes by name
 // knownFields gives the fields of a struct by their names. To find them takes longer than to read a small body.
 func knownFields(t reflect.Type) map[string][]int {
 	if m, ok := known.Load(t); ok {
-		return m.(map[string][]int) //nolint:forcetypeassert // nothing else is stored
+		return m.(map[string][]int) //nolint:forcetypeassert,errcheck // nothing else is stored
 	}
 	m := map[string][]int{}
 	for _, f := range reflect.VisibleFields(t) {
