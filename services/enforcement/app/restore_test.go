@@ -193,7 +193,8 @@ func TestRestoreReachesEveryNodeOfACluster(t *testing.T) {
 		rs = append(rs, usedAgo(fmt.Sprintf("u%d", i), 0, 40_000))
 	}
 	l.add(rs...)
-	if r := b.restoreFrom(t, l); r.Restored != 300 {
+	// A node that a call has reached and whose answer was late is asked again, and then has as much already.
+	if r := b.restoreFrom(t, l); r.Restored == 0 || r.Restored+r.LeftAlone != 300 {
 		t.Errorf("%+v", r)
 	}
 	s := run(t, b.config())
